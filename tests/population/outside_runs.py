@@ -21,6 +21,13 @@ SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
 CARTPOLE = "Outside/CartPole-v1"
 PENDULUM = "Outside/Pendulum-v1"
 trained = train
+# Arguments of `VecNormalize`.
+NORMALISE_OPTIONS = {
+    "defaults": {},
+    "others": {"clip_obs": 0.8, "clip_reward": 0.3, "gamma": 0.7, "epsilon": 0.1},
+    "observations": {"norm_reward": False},
+    "rewards": {"norm_obs": False},
+}
 
 
 def segment_in(

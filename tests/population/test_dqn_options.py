@@ -1,4 +1,4 @@
-"""Double, dueling, prioritised and n-step DQN against formulae written out in NumPy, and n-step against SB3.
+"""Double, dueling, prioritised and n-step DQN against formulae written out in NumPy.
 
 The formulae are those of the papers and of the rainbow and DQN scripts of CleanRL: y = R + gamma^k (1 - terminated)
 Q'(s', a'), w = (N P)^-beta / max w, p = (|y - Q| + eps)^alpha, Q = V + A - mean A.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from autorl.population import replay as memory
 from autorl.population.dueling import folded
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.hyperparameters import record
-from autorl.population.members import begin
 from autorl.population.networks import layer_views
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # hashing in plain Python
@@ -153,6 +151,7 @@ def test_an_update_is_that_of_the_papers(config, written):
     shape = {"activation": ("relu", "tanh")[case % 3 == 0], "net_depth": 1 + case % 3}
     options = {"gamma": 0.9, "priority_alpha": 0.7, "priority_eps": 0.01, "n_envs": 3}
     config = {**config, **shape, **options, "net_width": 9, "buffer_size": 36, "batch_size": 14}
+    config["use_target_network"] = case % 5 != 4
     hp, agent, state, histories = _filled(case, environment, config, 3 * (written // 3))
     n, beta, n_actions = 14, 0.55, environment.n_actions
 
@@ -183,7 +182,7 @@ def test_an_update_is_that_of_the_papers(config, written):
     online = Reference(state["member"].parameters, agent.online, hp, n_actions)
     target = Reference(state["target"].parameters, agent.target, hp, n_actions)
     following = np.array([after for _, _, after, _ in steps])
-    values = target.run(following)[0]
+    values = (target if hp.use_target_network else online).run(following)[0]
     choice = (online.run(following)[0] if hp.double else values).argmax(axis=1)
     expected = np.array(
         [
@@ -290,101 +289,6 @@ def test_a_dueling_network_needs_a_unit_for_each_stream():
     assert error.value.key == "net_width"
     with pytest.raises(InputError, match="n_steps"):
         make("dqn", 0, n_steps=0)
-
-
-# ---- several steps beside Stable-Baselines3
-
-
-@pytest.mark.parametrize("environment_id", ["CartPole-v1", "MountainCar-v0"])
-def test_several_steps_are_learned_from_as_in_stable_baselines3(environment_id, monkeypatch):
-    """Its own memory sums the engine's transitions, its own `train` learns from them, both in float64."""
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
-    buffers = pytest.importorskip("stable_baselines3.common.buffers")
-    if not hasattr(buffers, "NStepReplayBuffer"):
-        pytest.skip("Stable-Baselines3 before 2.7 has no n-step memory")
-    from test_sb3_updates import (
-        _as_engine_has_it,
-        _assert_same,
-        _copy,
-        _pair,
-        _parameters,
-        _train,
-        _world,
-    )
-
-    environment = replace(ENVIRONMENTS[environment_id], time_limit=13)  # truncations as well
-    config = {"learning_starts": 20, "buffer_size": 60, "train_freq": 5, "gradient_steps": 3}
-    config |= {"learning_rate": 1e-2, "gamma": 0.9, "batch_size": 16, "n_envs": 2, "n_steps": 4}
-    config |= {"target_update_interval": 7, "tau": 0.6}
-    hp, state, model = _pair("DQN", environment, config, monkeypatch)
-    assert (model.n_steps, type(model.replay_buffer)) == (4, buffers.NStepReplayBuffer)
-    short = 0
-    for _ in range(20):
-        before = _copy(state)
-        agent = dqn.make_agent(before, environment, hp)
-        begin(before["member"], _world(environment))
-        for _ in range(int(hp.train_freq)):
-            dqn.LOOP.step_environments(before["member"], agent, hp, _world(environment))
-        _train(dqn, state, environment, hp, dqn.make_agent(state, environment, hp))
-        model.q_net_target.load_state_dict(
-            {
-                key[len("q_net_target.") :]: value
-                for key, value in _targets(model, state, environment, hp)
-            }
-        )
-        if before["member"].counts[0] <= hp.learning_starts:
-            continue
-        batches = []
-        for _ in range(3):
-            dqn.sample_batch(before["member"], agent, hp, 0.0)
-            batches.append(_n_step_samples(model, agent, hp, monkeypatch))
-            short += int((batches[-1].discounts > 0.9**4 + 1e-9).sum())
-        model.replay_buffer = SimpleNamespace(
-            sample=lambda *a, waiting=batches, **k: waiting.pop(0)
-        )
-        model.train(3, int(hp.batch_size))
-        _assert_same(_as_engine_has_it(model, "dqn", state, environment, hp), _parameters(model))
-    assert short > 20  # sums that ended before the fourth reward
-    assert int(state["member"].counts[1]) >= 45
-
-
-def _targets(model, state, environment, hp):
-    """SB3's target network follows in `learn`, which is not called here: it gets the engine's."""
-    from test_sb3_updates import _as_engine_has_it
-
-    named = _as_engine_has_it(model, "dqn", state, environment, hp)
-    return [(key, value) for key, value in named.items() if key.startswith("q_net_target.")]
-
-
-def _n_step_samples(model, agent, hp, monkeypatch):
-    """Return the samples of SB3's memory for the engine's transitions and the rows it has drawn."""
-    from stable_baselines3.common.buffers import NStepReplayBuffer
-
-    n_envs, rows = int(hp.n_envs), agent.replay.rows
-    length, inputs = len(rows) // n_envs, agent.observations.shape[1]
-    table = rows.reshape(length, n_envs, -1)
-    buffer = NStepReplayBuffer(
-        len(rows),
-        model.observation_space,
-        model.action_space,
-        "cpu",
-        n_envs,
-        n_steps=int(hp.n_steps),
-        gamma=np.float64(hp.gamma),  # with a Python float its powers are of 32 bits
-    )
-    assert buffer.buffer_size == length
-    buffer.observations, buffer.next_observations = (
-        table[..., :inputs],
-        table[..., inputs : 2 * inputs],
-    )
-    buffer.actions, buffer.rewards = table[..., 2 * inputs, None], table[..., 2 * inputs + 1]
-    terminated, ended = table[..., 2 * inputs + 2], table[..., 2 * inputs + 3]
-    buffer.dones, buffer.timeouts = ended.copy(), (ended > terminated).astype(np.float64)
-    written = int(agent.replay.counts[0]) // n_envs
-    buffer.pos, buffer.full = written % length, written >= length
-    with monkeypatch.context() as patch:
-        patch.setattr("numpy.random.randint", lambda *a, **k: agent.batch % n_envs)
-        return buffer._get_samples(agent.batch // n_envs)
 
 
 # ---- learning

@@ -10,6 +10,7 @@ import numpy as np
 import outside_tasks
 import pytest
 from outside_runs import CARTPOLE, SMALL, arrays_of, greedy_returns, segment_in, trained
+from outside_runs import NORMALISE_OPTIONS as OPTIONS
 from population_helpers import make
 
 from autorl.core.seeds import evaluation_seeds
@@ -21,12 +22,6 @@ from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
 
-OPTIONS = {
-    "defaults": {},
-    "others": {"clip_obs": 0.8, "clip_reward": 0.3, "gamma": 0.7, "epsilon": 0.1},
-    "observations": {"norm_reward": False},
-    "rewards": {"norm_obs": False},
-}
 PARTS = ("of_observations", "of_returns", "counts")
 
 

@@ -6,34 +6,24 @@ The memory has what the task gave; networks see it by the present statistics. Th
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
 import pytest
 from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, greedy_returns, trained
+from outside_runs import NORMALISE_OPTIONS as OPTIONS
 from population_helpers import make
 from test_normalisation import _assert_equal, _statistics, _theirs
 from test_outside import _equal, _segment
 from test_outside_off_policy import ON, _trainer
 from test_outside_off_policy import SMALL as OUTSIDE
-from test_sb3_updates import (
-    PAGES,
-    REPLAY,
-    _as_engine_has_it,
-    _assert_same,
-    _copy,
-    _pair,
-    _parameters,
-    _train,
-    _world,
-)
+from test_sb3_updates import PAGES, REPLAY, _train, _world
 
 from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap
-from autorl.population import dqn, engine, minibatch, normalisation, off_policy, outside, rng, td3
+from autorl.population import dqn, engine, minibatch, normalisation, off_policy, outside, td3
 from autorl.population.environments import ENVIRONMENTS
-from autorl.population.export import to_sb3, vec_normalize
+from autorl.population.export import to_sb3
 from autorl.population.kernels import kernel
 from autorl.population.normalisation import begin_observed, normaliser_of
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
@@ -45,154 +35,6 @@ torch = pytest.importorskip("torch", reason="compares with Stable-Baselines3")
 pytestmark = pytest.mark.usefixtures("plain_python")
 ALGORITHMS = ("dqn", "sac", "td3", "ddpg")
 TASKS = {"DQN": "CartPole-v1", "SAC": "Pendulum-v1", "TD3": "Pendulum-v1", "DDPG": "Pendulum-v1"}
-OPTIONS = {
-    "defaults": {},
-    "others": {"clip_obs": 0.8, "clip_reward": 0.3, "gamma": 0.7, "epsilon": 0.1},
-    "observations": {"norm_reward": False},
-    "rewards": {"norm_obs": False},
-    "nothing": None,
-}
-
-
-def _memory_of_sb3(model, agent, hp):
-    """Stable-Baselines3's memory with the transitions of the engine's."""
-    from stable_baselines3.common import buffers
-
-    rows = agent.replay.rows
-    n_envs = int(hp.n_envs)
-    length = len(rows) // n_envs
-    several = hp.n_steps > 1
-    # With a Python float the powers of gamma are of 32 bits.
-    options = {"n_steps": int(hp.n_steps), "gamma": np.float64(hp.gamma)} if several else {}
-    kind = buffers.NStepReplayBuffer if several else buffers.ReplayBuffer
-    spaces = (model.observation_space, model.action_space)
-    memory = kind(len(rows), *spaces, "cpu", n_envs, **options)
-    assert memory.buffer_size == length
-    table = rows.reshape(length, n_envs, -1)
-    inputs = model.observation_space.shape[0]
-    end = table.shape[2] - 2 - several
-    memory.observations = table[..., :inputs]
-    memory.next_observations = table[..., inputs : 2 * inputs]
-    memory.actions = table[..., 2 * inputs : end]
-    memory.rewards = table[..., end]
-    terminated = table[..., end + 1]
-    # Of single steps the engine keeps only what `_get_samples` makes of both.
-    ended = table[..., end + 2] if several else terminated
-    memory.dones = ended.copy()
-    memory.timeouts = (ended > terminated).astype(float)
-    written = int(agent.replay.counts[0]) // n_envs
-    memory.pos = written % length
-    memory.full = written >= length
-    return memory
-
-
-def _next_batch(page, state, agent, hp, noise):
-    """Draw the engine's next minibatch, and the normal draws made for it."""
-    member = state["member"]
-    n = int(hp.batch_size)
-    if page is dqn:
-        dqn.sample_batch(member, agent, hp, 0.0)
-        return
-    update = member.counters[rng.UPDATE]
-    member.counters[rng.UPDATE] += 1
-    key = member.key[0]
-    page.memory.sample_uniform(
-        agent.replay, rng.bits(rng.stream(key, rng.REPLAY), update), agent.batch
-    )
-    seed = rng.bits(rng.stream(key, rng.UPDATE), update)
-    streams = [seed] if page is td3 else [rng.stream(seed, 0), rng.stream(seed, 1)]
-    for stream in streams:
-        draws = [rng.normal(stream, r) for r in range(n)]
-        noise.append(torch.tensor(draws, dtype=torch.float64)[:, None])
-
-
-@pytest.mark.parametrize("n_steps", [1, 4])
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("kind", PAGES)
-def test_updates_are_those_of_stable_baselines3(kind, options, n_steps, monkeypatch):
-    """Its own memory normalises and sums the engine's transitions, its own `train` learns from them."""
-    buffers = pytest.importorskip("stable_baselines3.common.buffers")
-    if not hasattr(buffers, "NStepReplayBuffer"):
-        pytest.skip("Stable-Baselines3 before 2.7 has no n-step memory")
-    given = OPTIONS[options]
-    if given is None and n_steps == 1:
-        pytest.skip("is test_sb3_updates.py")
-    normalize = None if given is None else FrozenMap(given)
-    environment = replace(ENVIRONMENTS[TASKS[kind]], time_limit=13, normalize=normalize)
-    page = PAGES[kind]
-    config = {**REPLAY, "n_envs": 2, "n_steps": n_steps, "tau": 0.1}
-    hp, state, model = _pair(kind, environment, config, monkeypatch)
-    assert model.n_steps == n_steps
-    noise: list[object] = []
-    monkeypatch.setattr(
-        "torch.distributions.normal._standard_normal", lambda *shape, **kwargs: noise.pop(0)
-    )
-    if page is td3:
-        monkeypatch.setattr(
-            "torch.Tensor.normal_", lambda self, mean, std: self.copy_(mean + std * noise.pop(0))
-        )
-    short = 0
-    for _ in range(12):
-        before = _copy(state)
-        agent = page.make_agent(before, environment, hp)
-        begin_observed(agent.observer, before["member"], _world(environment))
-        for _ in range(int(hp.train_freq)):
-            page.LOOP.step_environments(before["member"], agent, hp, _world(environment))
-        _train(page, state, environment, hp, page.make_agent(state, environment, hp))
-        if page is dqn:
-            # Its target follows in `learn`, which is not called here: it gets the engine's.
-            named = _as_engine_has_it(model, "dqn", state, environment, hp)
-            part = "q_net_target."
-            model.q_net_target.load_state_dict(
-                {key[len(part) :]: named[key] for key in named if key.startswith(part)}
-            )
-        if before["member"].counts[0] <= hp.learning_starts:
-            continue
-        venv = None if normalize is None else vec_normalize(before["normaliser"], model)
-        memory = _memory_of_sb3(model, agent, hp)
-        batches = []
-        for _ in range(3):
-            _next_batch(page, before, agent, hp, noise)
-            drawn = agent.batch.copy()
-            with monkeypatch.context() as patch:
-                patch.setattr("numpy.random.randint", lambda *a, d=drawn, **k: d % int(hp.n_envs))
-                sample = memory._get_samples(drawn // int(hp.n_envs), env=venv)
-            batches.append(
-                type(sample)(*(part if part is None else part.double() for part in sample))
-            )
-            if n_steps > 1:
-                short += int((sample.discounts > float(hp.gamma) ** n_steps + 1e-9).sum())
-            _assert_sampled(agent, hp, batches[-1])
-        model.replay_buffer = SimpleNamespace(
-            sample=lambda *a, waiting=batches, **k: waiting.pop(0)
-        )
-        model.train(3, int(hp.batch_size))
-        _assert_same(
-            _as_engine_has_it(model, kind.lower(), state, environment, hp), _parameters(model)
-        )
-        assert not noise
-    assert int(state["member"].counts[1]) >= 24
-    assert n_steps == 1 or short > 20  # sums that ended before the fourth reward
-
-
-def _assert_sampled(agent, hp, sample):
-    """Check that networks get the minibatch that Stable-Baselines3's memory hands out."""
-    inputs = agent.observations
-    size = inputs.shape[1]
-    n = len(agent.batch)
-    column = agent.replay.rows.shape[1] - 2 - int(hp.n_steps > 1)
-    minibatch.sum_rewards(agent, hp, column)
-    np.testing.assert_allclose(agent.targets, sample.rewards[:, 0], rtol=1e-12)
-    if sample.discounts is not None:
-        np.testing.assert_allclose(agent.discounts, sample.discounts[:, 0], rtol=1e-12)
-    for rows, first, expected in (
-        (agent.batch, 0, sample.observations),
-        (agent.ends, size, sample.next_observations),
-    ):
-        minibatch.take_rows(agent.replay, agent.observer, rows, first, inputs)
-        assert np.array_equal(inputs[:n], expected)
-    terminated = agent.replay.rows[agent.ends, column + 1]
-    assert np.array_equal(terminated, sample.dones[:, 0])
 
 
 @pytest.mark.parametrize("options", ["defaults", "others", "observations", "rewards"])

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
+import outside_tasks  # noqa: F401 - registers the environments
 import pytest
 from segments import segment, train
 
@@ -16,102 +20,112 @@ from autorl.core.types import (
     Status,
     TrainerSpec,
 )
+from autorl.executors.worker import ONE_THREAD
 from autorl.population.hyperparameters import SHAPES, scheduled
 from autorl.space import load_space, schedule_function
-from autorl.testing.trainers import Case, TrainerConformance
+from autorl.testing.trainers import Case, Runner, TrainerConformance
 from autorl.trainers import load
 from autorl.trainers.saved_state import STATE, read
 
 _PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_width": 16}
-
-
+_A2C = {"n_steps": 8, "net_width": 16}
+_REPLAY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500, "net_width": 16}
+_REPLAY |= {"train_freq": 4}
+_RAINBOW = {"double": True, "dueling": True, "prioritized": True, "n_steps": 3}
+_DQN = {"learning_starts": 20, "batch_size": 10, "net_width": 9, "buffer_size": 500}
+_DQN |= {"train_freq": 4, "learning_rate": 1e-2, **_RAINBOW}
+_OU = {**_REPLAY, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.3}
+_RATES = ({"learning_rate": 1e-2, "gamma": 0.99}, {"learning_rate": 1e-3, "gamma": 0.9})
 _FALLING = {"learning_rate.shape": "linear", "learning_rate.end": 1e-3}
-
-
-class TestPPO(TrainerConformance):
-    case = Case(
-        TrainerSpec("population/ppo", FrozenMap(_PPO)),
-        EnvironmentSpec("CartPole-v1", n_envs=2),
-        configs=(
-            Config({"learning_rate": 1e-2, "gamma": 0.99, **_FALLING}),
-            Config({"learning_rate": 1e-3, "gamma": 0.9, **_FALLING}),
+_RMS = (
+    {"learning_rate": 1e-2, "rms_prop_eps": 1e-5},
+    {"learning_rate": 1e-3, "rms_prop_eps": 1e-4},
+)
+_TAU = ({"learning_rate": 1e-2, "tau": 0.01}, {"learning_rate": 1e-2, "tau": 0.1})
+_EXPLORING = (
+    {"learning_rate": 1e-2, "exploration_fraction": 0.8, "target_update_interval": 50},
+    {"learning_rate": 1e-2, "exploration_fraction": 0.3, "target_update_interval": 10},
+)
+_ANNEALED = {"priority_beta.shape": "linear", "priority_beta.end": 1.0, "priority_beta": 0.4}
+_DELAYED = (
+    {"learning_rate": 1e-2, "policy_delay": 2, "noise_std": 0.1},
+    {"learning_rate": 1e-2, "policy_delay": 3, "noise_std": 0.5},
+)
+CARTPOLE = EnvironmentSpec("CartPole-v1", n_envs=2)
+PENDULUM = EnvironmentSpec("Pendulum-v1")
+OUTSIDE = EnvironmentSpec("outside_tasks:Outside/CartPole-v1", n_envs=2)
+OUTSIDE_PENDULUM = replace(OUTSIDE, id="outside_tasks:Outside/Pendulum-v1")
+NORMALISED = replace(PENDULUM, n_envs=2, normalize=True)
+# name: (algorithm, options, environment, two configurations, a fixed hyperparameter)
+CASES = {
+    "ppo": ("ppo", _PPO, CARTPOLE, [one | _FALLING for one in _RATES], ("net_width", 8)),
+    "ppo-normalised": ("ppo", _PPO, NORMALISED, _RATES, ("net_width", 8)),
+    "ppo-outside": ("ppo", _PPO, OUTSIDE, _RATES, ("net_width", 8)),
+    "a2c": ("a2c", _A2C, replace(PENDULUM, n_envs=2), _RMS, ("use_rms_prop", False)),
+    "dqn": ("dqn", {**_REPLAY, "prioritized": True}, CARTPOLE, _EXPLORING, ("buffer_size", 400)),
+    "dqn-with-all-options": (
+        "dqn",
+        _DQN,
+        CARTPOLE,
+        (
+            {"exploration_fraction": 0.8, "double": True, **_ANNEALED},
+            {"exploration_fraction": 0.3, "double": False, **_ANNEALED},
         ),
-        fixed=("net_width", 8),
-    )
-
-
-_OFF_POLICY = {
-    "learning_starts": 32,
-    "batch_size": 16,
-    "buffer_size": 500,
-    "net_width": 16,
-    "train_freq": 4,
+        ("n_steps", 5),
+    ),
+    "dqn-outside": (
+        "dqn",
+        {**_REPLAY, "n_steps": 3, "prioritized": True},
+        OUTSIDE,
+        # Greedy episodes of agents so young may all be alike, those in training are not then.
+        (
+            {"learning_rate": 1e-2, "exploration_final_eps": 0.05},
+            {"learning_rate": 1e-3, "exploration_final_eps": 0.9},
+        ),
+        ("buffer_size", 400),
+    ),
+    "sac": ("sac", _REPLAY, PENDULUM, _TAU, ("net_width", 8)),
+    "sac-outside": ("sac", _REPLAY, OUTSIDE_PENDULUM, _RATES, ("net_width", 8)),
+    "td3": ("td3", _OU, PENDULUM, _DELAYED, ("net_width", 8)),
+    "ddpg": (
+        "ddpg",
+        {**_REPLAY, "noise_std": 0.1},
+        replace(PENDULUM, n_envs=2),
+        _TAU,
+        ("buffer_size", 400),
+    ),
+    "ddpg-outside": (
+        "ddpg",
+        {**_OU, "n_steps": 3},
+        replace(OUTSIDE_PENDULUM, normalize=True),
+        _RATES,
+        ("net_width", 8),
+    ),
 }
 
 
-class TestPPONormalised(TrainerConformance):
-    case = Case(
-        TrainerSpec("population/ppo", FrozenMap(_PPO)),
-        EnvironmentSpec("Pendulum-v1", n_envs=2, normalize=True),
-        configs=(Config(learning_rate=1e-2, gamma=0.99), Config(learning_rate=1e-3, gamma=0.9)),
-        fixed=("net_width", 8),
-    )
+class TestTrainers(TrainerConformance):
+    @pytest.fixture(scope="class", params=CASES)
+    @classmethod
+    def runner(cls, request, tmp_path_factory):
+        name, options, environment, configs, fixed = CASES[request.param]
+        spec = TrainerSpec(f"population/{name}", FrozenMap(options))
+        cls.case = Case(spec, environment, configs=tuple(map(Config, configs)), fixed=fixed)
+        return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
 
 
-class TestDQN(TrainerConformance):
-    case = Case(
-        TrainerSpec("population/dqn", FrozenMap({**_OFF_POLICY, "prioritized": True})),
-        EnvironmentSpec("CartPole-v1", n_envs=2),
-        configs=(
-            Config(learning_rate=1e-2, exploration_fraction=0.8, target_update_interval=50),
-            Config(learning_rate=1e-2, exploration_fraction=0.3, target_update_interval=10),
-        ),
-        fixed=("buffer_size", 400),
-    )
-
-
-class TestSAC(TrainerConformance):
-    case = Case(
-        TrainerSpec("population/sac", FrozenMap(_OFF_POLICY)),
-        EnvironmentSpec("Pendulum-v1"),
-        configs=(Config(learning_rate=1e-2, tau=0.01), Config(learning_rate=1e-2, tau=0.1)),
-        fixed=("net_width", 8),
-    )
-
-
-class TestTD3(TrainerConformance):
-    case = Case(
-        TrainerSpec(
-            "population/td3", FrozenMap({**_OFF_POLICY, "noise_type": "ornstein-uhlenbeck"})
-        ),
-        EnvironmentSpec("Pendulum-v1"),
-        configs=(
-            Config(learning_rate=1e-2, policy_delay=2, noise_std=0.1),
-            Config(learning_rate=1e-2, policy_delay=3, noise_std=0.5),
-        ),
-        fixed=("net_width", 8),
-    )
-
-
-class TestDDPG(TrainerConformance):
-    case = Case(
-        TrainerSpec("population/ddpg", FrozenMap({**_OFF_POLICY, "noise_std": 0.1})),
-        EnvironmentSpec("Pendulum-v1", n_envs=2),
-        configs=(Config(learning_rate=1e-2, tau=0.01), Config(learning_rate=1e-2, tau=0.1)),
-        fixed=("buffer_size", 400),
-    )
-
-
-class TestA2C(TrainerConformance):
-    case = Case(
-        TrainerSpec("population/a2c", FrozenMap({"n_steps": 8, "net_width": 16})),
-        EnvironmentSpec("Pendulum-v1", n_envs=2),
-        configs=(
-            Config(learning_rate=1e-2, rms_prop_eps=1e-5),
-            Config(learning_rate=1e-3, rms_prop_eps=1e-4),
-        ),
-        fixed=("use_rms_prop", False),
-    )
+@pytest.mark.parametrize("change", [{"n_steps": 1}, {"dueling": False}, {"prioritized": False}])
+def test_what_shapes_network_and_memory_stays_for_a_whole_run(change, tmp_path):
+    environment, config = "CartPole-v1", {"learning_rate": 1e-3}
+    of_run = {"horizon": 128, "evaluate_at": ()}
+    place = tmp_path / "a"
+    first = segment("population/dqn", environment, config, 64, place, _DQN, **of_run)
+    rest = of_run | {"until": 128, "folder": tmp_path / "b", "after": train(first)}
+    after = segment("population/dqn", environment, config, options=_DQN, **rest)
+    assert train(after).reached == 128
+    changed = replace(after, config=Config(config | change))
+    with pytest.raises(InputError, match=next(iter(change))):
+        train(changed)
 
 
 def _segment(tmp_path, **changes):
@@ -247,3 +261,28 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
 def test_wrong_input_is_named(tmp_path, environment, config, message):
     with pytest.raises(InputError, match=message):
         train(_segment(tmp_path, environment=environment, config=config))
+
+
+def test_what_is_preloaded_starts_no_thread_and_spares_numba_scipy():
+    """A fork server imports it: a process of several threads cannot be forked safely."""
+    code = """
+import importlib, os, sys
+from autorl.trainers import load
+from autorl.core.types import TrainerSpec
+
+for module in load(TrainerSpec("population/ppo")).preload:
+    importlib.import_module(module)
+threads = len(os.listdir("/proc/self/task"))
+before = set(sys.modules)
+from numba import njit
+njit(lambda x: x + 1.0)(1.0)
+print(threads, sum(name.startswith("scipy") for name in set(sys.modules) - before))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **ONE_THREAD},
+    )
+    assert done.stdout.strip() == "1 0"

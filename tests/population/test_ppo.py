@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from population_helpers import (
 )
 
 from autorl.population import engine, ppo
+from autorl.population.hyperparameters import CONSTANT, scheduled
 from autorl.population.networks import layer_views
 from autorl.population.normalisation import begin_observed
 
@@ -182,3 +184,19 @@ def test_one_epoch_of_one_minibatch_is_a2c():
     wide = advanced("ppo", 2, (20,), clip_range=100.0, **a2c)["member"]
     np.testing.assert_allclose(narrow.parameters, wide.parameters, rtol=0, atol=1e-6)
     assert narrow.counts[1] == 20
+
+
+def test_a_constant_may_be_infinite():
+    for progress in (0.0, 0.3, 1.0):
+        assert scheduled(math.inf, math.inf, CONSTANT, progress) == math.inf
+
+
+def test_an_infinite_clip_range_clips_nothing():
+    parameters = []
+    # No ratio of probabilities comes near 1e30 in single precision.
+    for clip_range in (math.inf, 1e30):
+        algorithm, hp, state = make("ppo", 3, **SMALL, clip_range=clip_range, learning_rate=0.1)
+        algorithm.bind(state, CARTPOLE, hp).advance(2)
+        parameters.append(state["member"].parameters)
+    np.testing.assert_array_equal(*parameters)
+    assert np.isfinite(parameters[0]).all()

@@ -8,20 +8,26 @@ compiled float32 program over many updates.
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from outside_runs import NORMALISE_OPTIONS as OPTIONS
 from population_helpers import make
 
-from autorl.population import a2c, ddpg, dqn, engine, export, ppo, rng, sac, td3
+from autorl.core.types import FrozenMap
+from autorl.population import a2c, ddpg, dqn, engine, export, minibatch, ppo, rng, sac, td3
 from autorl.population.environments import ENVIRONMENTS
-from autorl.population.members import World, begin
+from autorl.population.members import UPDATES, World, begin
+from autorl.population.normalisation import begin_observed
 from autorl.population.sb3_arguments import sb3_arguments
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 torch = pytest.importorskip("torch")
+buffers = pytest.importorskip("stable_baselines3.common.buffers")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow encountered"),  # 64-bit hashing in plain Python
     pytest.mark.filterwarnings("ignore:You have specified a mini-batch size"),
@@ -62,15 +68,15 @@ ON_POLICY = {
         }
         | {"gamma": 0.9, "gae_lambda": 0.7, "normalize_advantage": False, "activation": "relu"},
     ),
-    "ppo-stops": ("PPO", "CartPole-v1", {**ROLLOUT, "target_kl": 1e-3}),
-    "ppo-stops-before-batches-below-the-limit": (
-        "PPO",
-        "CartPole-v1",
-        {**ROLLOUT, "n_epochs": 4, "batch_size": 6, "target_kl": 1.6e-3},
-    ),
     "ppo-continuous": ("PPO", "Pendulum-v1", {**ROLLOUT, "ent_coef": 0.01}),
     "a2c": ("A2C", "CartPole-v1", _A2C),
     "a2c-continuous": ("A2C", "Pendulum-v1", {**_A2C, "ent_coef": 0.01, "vf_coef": 0.25}),
+}
+_STOPS = {**ROLLOUT, "n_epochs": 4, "batch_size": 6, "learning_rate": 5e-3}
+ON_POLICY |= {
+    f"{task}-stops-at-{limit}": ("PPO", task, {**_STOPS, "target_kl": limit})
+    for task in ("CartPole-v1", "Pendulum-v1")
+    for limit in (0.0005, 0.002, 0.01)
 }
 OFF_POLICY = {
     "dqn": ("DQN", "CartPole-v1", REPLAY),
@@ -113,6 +119,7 @@ OFF_POLICY = {
     "sac-entropy": ("SAC", "Pendulum-v1", {**REPLAY, "target_entropy": -3.0, "tau": 0.1}),
 }
 PAGES = {"DQN": dqn, "SAC": sac, "TD3": td3, "DDPG": td3}
+TASKS = {"DQN": "CartPole-v1", "SAC": "Pendulum-v1", "TD3": "Pendulum-v1", "DDPG": "Pendulum-v1"}
 NOT_OF_A2C = ("n_epochs", "batch_size", "clip_range", "clip_range_vf", "target_kl")
 
 
@@ -177,25 +184,36 @@ def _world(environment):
 
 @pytest.mark.parametrize("case", sorted(ON_POLICY))
 def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
+    """Also where `target_kl` ends an update: there no step is made, and no later epoch is begun."""
     kind, environment_id, config = ON_POLICY[case]
     environment = ENVIRONMENTS[environment_id]
     hp, state, model = _pair(kind, environment, config, monkeypatch)
-    for iteration in range(ITERATIONS):
+    theirs = []
+    step = model.policy.optimizer.step
+    monkeypatch.setattr(model.policy.optimizer, "step", lambda: (theirs.append(1), step()))
+    n_epochs, batch_size = int(hp.n_epochs), int(hp.batch_size)
+    parts = math.ceil(int(hp.n_envs) * int(hp.n_steps) / batch_size)  # minibatches of an epoch
+    ends = []
+    for _ in range(ITERATIONS):
         before = _copy(state)
         collected = ppo.make_agent(before["member"].parameters, environment, hp)
         begin(before["member"], _world(environment))
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
         _assert_advantages(model, collected, hp)
-        model.rollout_buffer = _rollout(
-            collected.rollout, hp, int(state["member"].key[0]), iteration
-        )
-        _train(
-            ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
-        )
+        model.rollout_buffer = _rollout(collected.rollout, before["member"])
+        theirs.clear()
         model.train()
+        agent = ppo.make_agent(state["member"].parameters, environment, hp)
+        _train(ppo, state, environment, hp, agent)
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))
-        if case.startswith("ppo-stops"):
-            break  # how many epochs were run decides which permutation comes next
+        after, past = state["member"], before["member"]
+        ends.append(int(after.counts[UPDATES] - past.counts[UPDATES]))
+        assert ends[-1] == len(theirs)
+        epochs = int(after.counters[rng.SHUFFLE] - past.counters[rng.SHUFFLE])
+        assert epochs == min(ends[-1] // parts + 1, n_epochs)
+    assert (min(ends) < n_epochs * parts) == ("stops" in case)
+    if case.endswith("0.002"):
+        assert any(steps % parts for steps in ends), "an update ended in the middle of an epoch"
 
 
 def _assert_advantages(model, agent, hp):
@@ -235,24 +253,21 @@ def _train(page, state, environment, hp, agent):
     train(state["member"], agent, hp, engine.limits(environment), *functions, 1)
 
 
-def _rollout(rollout, hp, key, iteration):
-    """A stand-in for SB3's rollout buffer that hands out the engine's minibatches."""
+def _rollout(rollout, member):
+    """A stand-in for SB3's rollout buffer: the engine's minibatches, from the member's next shuffle on."""
     from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
     tables = (rollout.observations, rollout.actions, rollout.values, rollout.log_probs)
     tables = (*tables, rollout.advantages, rollout.returns)
     tensors = [torch.tensor(table.astype(rollout.observations.dtype)) for table in tables]
-    epochs = iter(range(int(hp.n_epochs)))
+    counters = itertools.count(int(member.counters[rng.SHUFFLE]))
+    seed = rng.stream(member.key[0], rng.SHUFFLE)
 
     def get(batch_size):
-        order, counter = (
-            np.zeros(len(rollout.rewards), np.int64),
-            iteration * int(hp.n_epochs) + next(epochs),
-        )
-        rng.permute(order, rng.bits(rng.stream(np.uint64(key), rng.SHUFFLE), counter))
+        order = np.zeros(len(rollout.rewards), np.int64)
+        rng.permute(order, rng.bits(seed, next(counters)))
         size = batch_size or len(order)
-        pieces = np.split(order, range(size, len(order), size))
-        for rows in pieces:
+        for rows in np.split(order, range(size, len(order), size)):
             yield RolloutBufferSamples(*(tensor[torch.tensor(rows)] for tensor in tensors))
 
     return SimpleNamespace(get=get, values=rollout.values, returns=rollout.returns)
@@ -270,9 +285,10 @@ def test_the_compiled_program_stays_with_stable_baselines3(case, iterations, mon
         ppo.make_agent(member.parameters, environment, hp),
         environment.functions(np.float32),
     )
-    for iteration in range(iterations):
+    for _ in range(iterations):
+        before = _copy(state)["member"]
         ppo.train(member, agent, hp, engine.limits(environment), *functions, 1)
-        model.rollout_buffer = _rollout(agent.rollout, hp, int(member.key[0]), iteration)
+        model.rollout_buffer = _rollout(agent.rollout, before)
         model.train()
     theirs, moved = _parameters(model), np.linalg.norm(member.parameters - first)
     ours = _as_engine_has_it(model, "ppo", state, environment, hp)
@@ -281,17 +297,88 @@ def test_the_compiled_program_stays_with_stable_baselines3(case, iterations, mon
     assert drift < 1e-4 * moved  # rounding in float32
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        # Loops over a quarter of a million parameters in plain Python.
-        pytest.param(case, marks=[pytest.mark.slow] if case == "td3-default-network" else [])
-        for case in sorted(OFF_POLICY)
-    ],
-)
-def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
-    kind, environment_id, config = OFF_POLICY[case]
-    environment, page = ENVIRONMENTS[environment_id], PAGES[kind]
+def _memory_of_sb3(model, agent, hp):
+    """Stable-Baselines3's memory with the transitions of the engine's."""
+    rows = agent.replay.rows
+    n_envs = int(hp.n_envs)
+    length = len(rows) // n_envs
+    several = hp.n_steps > 1
+    # With a Python float the powers of gamma are of 32 bits.
+    options = {"n_steps": int(hp.n_steps), "gamma": np.float64(hp.gamma)} if several else {}
+    kind = buffers.NStepReplayBuffer if several else buffers.ReplayBuffer
+    spaces = (model.observation_space, model.action_space)
+    memory = kind(len(rows), *spaces, "cpu", n_envs, **options)
+    assert memory.buffer_size == length
+    table = rows.reshape(length, n_envs, -1)
+    inputs = model.observation_space.shape[0]
+    end = table.shape[2] - 2 - several
+    memory.observations = table[..., :inputs]
+    memory.next_observations = table[..., inputs : 2 * inputs]
+    memory.actions = table[..., 2 * inputs : end]
+    memory.rewards = table[..., end]
+    terminated = table[..., end + 1]
+    # Of single steps the engine keeps only what `_get_samples` makes of both.
+    ended = table[..., end + 2] if several else terminated
+    memory.dones = ended.copy()
+    memory.timeouts = (ended > terminated).astype(float)
+    written = int(agent.replay.counts[0]) // n_envs
+    memory.pos = written % length
+    memory.full = written >= length
+    return memory
+
+
+def _next_batch(page, state, agent, hp, noise):
+    """Draw the engine's next minibatch, and the normal draws made for it."""
+    member = state["member"]
+    n = int(hp.batch_size)
+    if page is dqn:
+        dqn.sample_batch(member, agent, hp, 0.0)
+        return
+    update = member.counters[rng.UPDATE]
+    member.counters[rng.UPDATE] += 1
+    key = member.key[0]
+    page.memory.sample_uniform(
+        agent.replay, rng.bits(rng.stream(key, rng.REPLAY), update), agent.batch
+    )
+    seed = rng.bits(rng.stream(key, rng.UPDATE), update)
+    streams = [seed] if page is td3 else [rng.stream(seed, 0), rng.stream(seed, 1)]
+    for stream in streams:
+        draws = [rng.normal(stream, r) for r in range(n)]
+        noise.append(torch.tensor(draws, dtype=torch.float64)[:, None])
+
+
+# Loops over a quarter of a million parameters in plain Python are slow.
+MEMORIES = [
+    pytest.param(kind, task, None, config, id=name, marks=[pytest.mark.slow] * ("default-" in name))
+    for name, (kind, task, config) in OFF_POLICY.items()
+] + [
+    pytest.param(
+        kind,
+        task,
+        normalize,
+        {**REPLAY, "tau": 0.1, "n_envs": 2, "n_steps": n_steps, "max_episode_steps": 13},
+        id=f"{kind}-{options}-{n_steps}",
+    )
+    for kind, task in TASKS.items()
+    for options, normalize in {**OPTIONS, "nothing": None}.items()
+    for n_steps in (1, 4)
+    if normalize is not None or n_steps > 1
+]
+
+
+@pytest.mark.parametrize(("kind", "task", "normalize", "config"), MEMORIES)
+def test_memories_are_learned_from_as_in_stable_baselines3(
+    kind, task, normalize, config, monkeypatch
+):
+    """Its own memory normalises and sums the engine's transitions, its own `train` learns from them."""
+    config = dict(config)
+    n_steps = config.get("n_steps", 1)
+    if n_steps > 1 and not hasattr(buffers, "NStepReplayBuffer"):
+        pytest.skip("Stable-Baselines3 before 2.7 has no n-step memory")
+    environment, page = ENVIRONMENTS[task], PAGES[kind]
+    limit = config.pop("max_episode_steps", environment.time_limit)
+    given = None if normalize is None else FrozenMap(normalize)
+    environment = replace(environment, time_limit=limit, normalize=given)
     hp, state, model = _pair(kind, environment, config, monkeypatch)
     noise: list[object] = []
     monkeypatch.setattr(
@@ -302,17 +389,38 @@ def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
             "torch.Tensor.normal_", lambda self, mean, std: self.copy_(mean + std * noise.pop(0))
         )
     updates = int(hp.gradient_steps) if hp.gradient_steps > 0 else int(hp.train_freq)
-    for _ in range(3 * ITERATIONS):
+    short = 0
+    for _ in range(2 * ITERATIONS):
         before = _copy(state)
         agent = page.make_agent(before, environment, hp)
-        begin(before["member"], _world(environment))
+        begin_observed(agent.observer, before["member"], _world(environment))
         for _ in range(int(hp.train_freq)):
             page.LOOP.step_environments(before["member"], agent, hp, _world(environment))
-        batches = [_batch(page, before, agent, hp, noise) for _ in range(updates)]
         _train(page, state, environment, hp, page.make_agent(state, environment, hp))
+        if page is dqn:
+            # Its target follows in `learn`, which is not called here: it gets the engine's.
+            named = _as_engine_has_it(model, "dqn", state, environment, hp)
+            part = "q_net_target."
+            model.q_net_target.load_state_dict(
+                {key[len(part) :]: named[key] for key in named if key.startswith(part)}
+            )
         if before["member"].counts[0] <= hp.learning_starts:
-            noise.clear()
             continue
+        venv = None if given is None else export.vec_normalize(before["normaliser"], model)
+        memory = _memory_of_sb3(model, agent, hp)
+        batches = []
+        for _ in range(updates):
+            _next_batch(page, before, agent, hp, noise)
+            drawn = agent.batch.copy()
+            with monkeypatch.context() as patch:
+                patch.setattr("numpy.random.randint", lambda *a, d=drawn, **k: d % int(hp.n_envs))
+                sample = memory._get_samples(drawn // int(hp.n_envs), env=venv)
+            batches.append(
+                type(sample)(*(part if part is None else part.double() for part in sample))
+            )
+            if n_steps > 1:
+                short += int((sample.discounts > float(hp.gamma) ** n_steps + 1e-9).sum())
+            _assert_sampled(agent, hp, batches[-1])
         model.replay_buffer = SimpleNamespace(
             sample=lambda *a, waiting=batches, **k: waiting.pop(0)
         )
@@ -322,38 +430,29 @@ def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
         _assert_same(ours, theirs)
         if page is td3:
             assert max(float((ours[name] - theirs[name]).abs().max()) for name in theirs) < 1e-10
+        assert not noise
     assert int(state["member"].counts[1]) >= 3 * updates
+    assert n_steps == 1 or short > 20  # sums that ended before the fourth reward
 
 
-def _batch(page, state, agent, hp, noise):
-    """The engine's next minibatch as SB3 takes it, and the normal draws that SAC and TD3 make for it."""
-    from stable_baselines3.common.type_aliases import ReplayBufferSamples
-
-    member, n = state["member"], int(hp.batch_size)
-    if page is dqn:
-        dqn.sample_batch(member, agent, hp, 0.0)
-    else:
-        update = member.counters[rng.UPDATE]
-        member.counters[rng.UPDATE] += 1
-        seeds = [
-            rng.bits(rng.stream(member.key[0], purpose), update)
-            for purpose in (rng.REPLAY, rng.UPDATE)
-        ]
-        page.memory.sample_uniform(agent.replay, seeds[0], agent.batch)
-        # TD3 takes the stream itself; DDPG's noise is cut to nothing.
-        streams = [rng.stream(seeds[1], part) for part in (0, 1)]
-        for stream in [seeds[1]] if page is td3 else streams:
-            draws = [rng.normal(stream, r) for r in range(n)]
-            noise.append(torch.tensor(draws, dtype=torch.float64)[:, None])
-    rows = torch.tensor(agent.replay.rows[agent.batch])
-    inputs = (rows.shape[1] - 3) // 2
-    return ReplayBufferSamples(
-        rows[:, :inputs],
-        rows[:, 2 * inputs : -2],
-        rows[:, inputs : 2 * inputs],
-        rows[:, -1:],
-        rows[:, -2:-1],
-    )
+def _assert_sampled(agent, hp, sample):
+    """Check that networks get the minibatch that Stable-Baselines3's memory hands out."""
+    inputs = agent.observations
+    size = inputs.shape[1]
+    n = len(agent.batch)
+    column = agent.replay.rows.shape[1] - 2 - int(hp.n_steps > 1)
+    minibatch.sum_rewards(agent, hp, column)
+    np.testing.assert_allclose(agent.targets, sample.rewards[:, 0], rtol=1e-12)
+    if sample.discounts is not None:
+        np.testing.assert_allclose(agent.discounts, sample.discounts[:, 0], rtol=1e-12)
+    for rows, first, expected in (
+        (agent.batch, 0, sample.observations),
+        (agent.ends, size, sample.next_observations),
+    ):
+        minibatch.take_rows(agent.replay, agent.observer, rows, first, inputs)
+        assert np.array_equal(inputs[:n], expected)
+    terminated = agent.replay.rows[agent.ends, column + 1]
+    assert np.array_equal(terminated, sample.dones[:, 0])
 
 
 @pytest.mark.parametrize("case", ["ppo", "a2c-as-ppo", "a2c"])
@@ -378,14 +477,12 @@ def test_an_exported_model_learns_on_as_the_engine_does(case, monkeypatch):
     model.policy.double()
     export.fill(model, algorithm, state, environment, of_member)  # again, in this precision
     model.set_logger(stable_baselines3.common.logger.Logger(None, []))
-    for iteration in range(ITERATIONS, ITERATIONS + 3):
+    for _ in range(3):
         before = _copy(state)
         collected = ppo.make_agent(before["member"].parameters, environment, hp)
         begin(before["member"], _world(environment))
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
-        model.rollout_buffer = _rollout(
-            collected.rollout, hp, int(state["member"].key[0]), iteration
-        )
+        model.rollout_buffer = _rollout(collected.rollout, before["member"])
         _train(
             ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
         )
