@@ -130,11 +130,6 @@ def uniform_array(seed: Array, counter: Array) -> Array:
     return (bits_array(seed, counter) >> _S11).astype(np.float64) * _UNIT
 
 
-def integer_array(seed: Array, counter: Array, n: Array) -> Array:
-    """Compute `integer` over arrays of uint64 that broadcast."""
-    return np.asarray(((bits_array(seed, counter) >> _S32) * n) >> _S32).astype(np.int64)
-
-
 def normal_array(seed: Array, counter: Array) -> Array:
     """Compute `normal` over arrays of uint64 that broadcast.
 
@@ -143,17 +138,3 @@ def normal_array(seed: Array, counter: Array) -> Array:
     first = uniform_array(seed, _TWO * counter)
     second = uniform_array(seed, _TWO * counter + _ONE)
     return np.asarray(np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second))
-
-
-def permute_array(n: int, seed: Array) -> Array:
-    """Return what `permute` makes, as a new array.
-
-    All is drawn at once and then swapped in order.
-    """
-    order = np.arange(n)
-    places = np.arange(1, n, dtype=np.uint64)
-    for i, j in zip(
-        range(n - 1, 0, -1), integer_array(seed, places, places + _ONE)[::-1], strict=True
-    ):
-        order[i], order[j] = order[j], order[i]
-    return order

@@ -8,7 +8,7 @@ import pytest
 from segments import segment
 
 from autorl.core.types import InputError
-from autorl.population import engine, rng
+from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.hyperparameters import record
@@ -86,35 +86,6 @@ def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
         squashed = low + 0.5 * (high - low) * (1 + np.tanh(outputs))
         ours = squashed if bound.head == SQUASHED else np.clip(outputs, low, high)
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
-def test_greedy_returns_agree(name, tmp_path):
-    """The same episodes, by the engine in its environment and by the exported model in Gymnasium's."""
-    environment, config = ENVIRONMENTS["Pendulum-v1"], {**_OFF_POLICY, "net_width": 20}
-    trainer, outcome = _trained(name, "Pendulum-v1", config, tmp_path, until=512, horizon=512)
-    file = trainer.export_model(outcome.checkpoint, tmp_path / "model").path
-    model = getattr(stable_baselines3, name.upper()).load(file, device="cpu")
-    state = _state(trainer, outcome)
-    hp = record(trainer.algorithm.settings, config, 512)
-    bound = trainer.algorithm.bind(state, environment, hp)
-    original = gymnasium.make("Pendulum-v1")
-    for key in range(3):
-        ours = engine.evaluation(bound, state, environment, [key])["eval_return"]
-        original.reset(seed=0)
-        first = np.zeros(environment.state_size)
-        with np.errstate(over="ignore"):
-            word = rng.stream(np.uint64(key), rng.RESET)
-            environment.reset(first, word)
-        original.unwrapped.state = first.copy()
-        angle, speed = first
-        observation = np.array([np.cos(angle), np.sin(angle), speed], np.float32)
-        total, over = 0.0, False
-        while not over:
-            action, _ = model.predict(observation, deterministic=True)
-            observation, reward, _, over, _ = original.step(action)
-            total += reward
-        assert ours == pytest.approx(total, rel=5e-3)
 
 
 _RATE = {"learning_rate": 3e-3, "gamma": 0.9}
@@ -250,28 +221,22 @@ def test_the_loaded_model_has_every_hyperparameter_and_trains_on_with_them(case,
         assert type(model.action_noise).__name__.startswith(kind)
         assert model.action_noise._sigma.tolist() == [config["noise_std"]]
         assert len(model.critic.q_networks) == (2 if case == "td3-scheduled" else 1)
+    delay = config.get("policy_delay", 2 if name == "td3" else 1)
+    _check_moments(model, name, _state(trainer, outcome)["member"], delay)
     model.set_env(_environments(environment_id, config["n_envs"]))
     model.learn(100)
     rate = _expected(config, "learning_rate", model._current_progress_remaining)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(rate, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo-rmsprop", "dqn", "sac", "td3", "ddpg", "a2c"])
-def test_the_moments_of_the_optimizers_are_those_of_the_member(name, tmp_path):
-    """Each parameter of the model finds its own moments: their sums of squares and their number agree."""
-    kind, (environment_id, tuned) = name.partition("-")[0], TUNED[name]
-    trainer, outcome = _trained(kind, environment_id, {**tuned, **_NETWORKS}, tmp_path)
-    path = trainer.export_model(outcome.checkpoint, tmp_path / "model").path
-    model = getattr(stable_baselines3, kind.upper()).load(path, device="cpu")
-    member = _state(trainer, outcome)["member"]
+def _check_moments(model, kind, member, delay):
+    """Each parameter of the model finds its own moments: sums of squares and their number agree."""
     soft = kind in ("sac", "td3", "ddpg")
     owners = [model.actor, model.critic] if soft else [model.policy]
     states = [state for owner in owners for state in owner.optimizer.state.values()]
-    if kind == "sac":
+    if kind == "sac" and model.ent_coef_optimizer is not None:
         states += model.ent_coef_optimizer.state.values()
-    steps = {float(member.counts[UPDATES])}
-    if kind == "td3":
-        steps.add(float(member.counts[UPDATES] // tuned["policy_delay"]))
+    steps = {float(member.counts[UPDATES]), float(member.counts[UPDATES] // delay)}
     assert {float(state["step"]) for state in states} == steps
     keys = {"exp_avg": 0, "exp_avg_sq": 1} if "exp_avg" in states[0] else {"square_avg": 1}
     for key, row in keys.items():
@@ -312,3 +277,81 @@ def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
     assert (tmp_path / "model.zip").read_text() == "mine"
     path = trainer.export_model(outcome.checkpoint, tmp_path / "model", replace=True).path
     assert stable_baselines3.PPO.load(path, device="cpu").n_steps == 64
+
+
+_DQN = {**_OFF_POLICY, "learning_rate": 1e-2, "net_width": 12}
+_RAINBOW = {"double": True, "dueling": True, "prioritized": True, "n_steps": 3}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("environment_id", ["CartPole-v1", "Acrobot-v1"])
+def test_a_dueling_model_has_the_members_values_under_one_head(environment_id, depth, tmp_path):
+    import torch
+
+    config = {**_DQN, **_RAINBOW, "net_depth": depth}
+    trainer, outcome = _trained("dqn", environment_id, config, tmp_path)
+    written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
+    model = stable_baselines3.DQN.load(written.path, device="cpu")
+    environment, state = ENVIRONMENTS[environment_id], _state(trainer, outcome)
+    hp = record(trainer.algorithm.settings, config, 128)
+    bound = trainer.algorithm.bind(state, environment, hp)
+    assert bound.head == ARGMAX
+    observations = _observations(environment_id, 300)
+    policy = with_rows(bound.policy, len(observations))
+    forward(policy, observations, len(observations))
+    n = environment.n_actions
+    advantages, value = policy.outputs[:, :n].astype(np.float64), policy.outputs[:, n : n + 1]
+    q = value + advantages - advantages.mean(axis=1, keepdims=True)
+    with torch.no_grad():
+        theirs = model.q_net(torch.tensor(observations)).numpy()
+    np.testing.assert_allclose(theirs, q, rtol=1e-4, atol=1e-5)
+    margin = np.diff(np.sort(q, axis=1)[:, -2:], axis=1)[:, 0]
+    actions, _ = model.predict(observations, deterministic=True)
+    # The engine acts by its advantages alone.
+    ours = advantages.argmax(axis=1)
+    assert np.array_equal(ours[margin > 1e-5], actions[margin > 1e-5])
+    assert (margin > 1e-5).mean() > 0.9
+
+
+def test_a_dueling_model_says_what_becomes_of_its_streams_and_learns_on(tmp_path):
+    trainer, outcome = _trained("dqn", "CartPole-v1", {**_DQN, **_RAINBOW, "n_envs": 2}, tmp_path)
+    written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
+    notes = " ".join(written.notes)
+    for text in (
+        "no double=True",
+        "no prioritized=True",
+        "no dueling=True",
+        "folded into one head",
+    ):
+        assert text in notes
+    assert "new optimizer moments" in notes
+    assert "the run's optimizer moments" not in notes
+    model = stable_baselines3.DQN.load(written.path, device="cpu")
+    assert not model.policy.optimizer.state
+    model.set_env(_environments("CartPole-v1", 2))
+    before = model.q_net.q_net[0].weight.detach().clone()
+    model.learn(150)
+    assert not bool((model.q_net.q_net[0].weight == before).all())
+
+
+def test_an_earlier_stable_baselines3_has_no_several_steps(tmp_path, monkeypatch):
+    class Earlier(stable_baselines3.DQN):
+        """Takes what 2.6 takes."""
+
+        def __init__(self, policy, env, *, learning_rate, buffer_size, learning_starts, batch_size,
+                     tau, gamma, train_freq, gradient_steps, target_update_interval,
+                     exploration_fraction, exploration_initial_eps, exploration_final_eps,
+                     max_grad_norm, policy_kwargs, device):  # fmt: skip
+            values = {
+                key: value for key, value in locals().items() if key not in ("self", "__class__")
+            }
+            super().__init__(**values)
+
+    trainer, outcome = _trained("dqn", "CartPole-v1", {**_DQN, "n_steps": 4}, tmp_path / "4")
+    plain_trainer, plain = _trained("dqn", "CartPole-v1", _DQN, tmp_path / "1")
+    monkeypatch.setattr(stable_baselines3, "DQN", Earlier)
+    with pytest.raises(
+        InputError, match=r"n_steps of Earlier needs Stable-Baselines3 2\.7 or later"
+    ):
+        trainer.export_model(outcome.checkpoint, tmp_path / "model")
+    assert plain_trainer.export_model(plain.checkpoint, tmp_path / "plain").path.is_file()

@@ -14,14 +14,14 @@ from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, greedy_re
 from outside_runs import NORMALISE_OPTIONS as OPTIONS
 from population_helpers import make
 from test_normalisation import _assert_equal, _statistics, _theirs
-from test_outside import _equal, _segment
+from test_outside import _segment
 from test_outside_off_policy import ON, _trainer
 from test_outside_off_policy import SMALL as OUTSIDE
 from test_sb3_updates import PAGES, REPLAY, _train, _world
 
 from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap
-from autorl.population import dqn, engine, minibatch, normalisation, off_policy, outside, td3
+from autorl.population import dqn, engine, minibatch, off_policy, outside, td3
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.export import to_sb3
 from autorl.population.kernels import kernel
@@ -37,7 +37,7 @@ ALGORITHMS = ("dqn", "sac", "td3", "ddpg")
 TASKS = {"DQN": "CartPole-v1", "SAC": "Pendulum-v1", "TD3": "Pendulum-v1", "DDPG": "Pendulum-v1"}
 
 
-@pytest.mark.parametrize("options", ["defaults", "others", "observations", "rewards"])
+@pytest.mark.parametrize("options", [None, *OPTIONS])
 @pytest.mark.parametrize(
     ("name", "environment_id"),
     [("dqn", CARTPOLE), ("sac", PENDULUM), ("td3", "Outside/Tall-v0"), ("ddpg", PENDULUM)],
@@ -47,14 +47,16 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
 ):
     """The same actions in `VecNormalize` and `DummyVecEnv`, collected by `collect_rollouts`."""
     from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
     n_envs = 3
-    given = FrozenMap(OPTIONS[options])
+    given = None if options is None else FrozenMap(OPTIONS[options])
     environment = replace(outside_environment(EnvironmentSpec(environment_id)), normalize=given)
     config = {**OUTSIDE, "n_envs": n_envs, "train_freq": 50, "learning_starts": 1000}
     config |= {"gradient_steps": 0}
     algorithm, hp, state = make(name, 3, environment, np.float64, **config)
-    worlds = Worlds(environment, state["member"], state["normaliser"])
+    member = state["member"]
+    worlds = Worlds(environment, member, state.get("normaliser"))
     algorithm.bind_outside(state, environment, hp, worlds).advance(1)
     size = environment.observation_size
     rows = state["replay"].rows[:150].reshape(50, n_envs, -1)
@@ -65,7 +67,11 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
         return Monitor(seeded)
 
     model = to_sb3(engine.find_algorithm(name), state, environment, hp)
-    venv = _theirs([made] * n_envs, given, float(hp.gamma))
+    venv = (
+        DummyVecEnv([made] * n_envs)
+        if given is None
+        else _theirs([made] * n_envs, given, float(hp.gamma))
+    )
     model.set_env(venv)
     actions = rows[..., 2 * size : 2 * size + environment.action_size]
     memory = collect_given(model, actions, monkeypatch)
@@ -82,11 +88,14 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
     np.testing.assert_allclose(following[~ended], rows[~ended][:, size : 2 * size], **close)
     # Last observations have been normalised there, and back: what was clipped is lost, and what is
     # left is cut to whole numbers where the memory has these. Here they are the task's.
-    clips = given.get("norm_obs", True) and float(given.get("clip_obs", 10.0)) < 10.0
-    if not clips and environment_id != "Outside/Tall-v0":
+    if given is None or (options != "others" and environment_id != "Outside/Tall-v0"):
         np.testing.assert_allclose(following[ended], rows[ended][:, size : 2 * size], **close)
     assert np.array_equal(memory.dones[:50] * (1 - memory.timeouts[:50]), rows[..., -1])
-    _assert_equal(state["normaliser"], venv, 0.0)
+    assert (rows[..., -1].sum() > 0) == (name == "dqn")
+    returned = [info["r"] for info in model.ep_info_buffer]
+    assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)
+    if given is not None:
+        _assert_equal(state["normaliser"], venv, 0.0)
     # What it acts on next.
     assert np.array_equal(worlds.observations, model._last_obs.reshape(n_envs, -1))
     worlds.close()
@@ -127,30 +136,6 @@ def test_it_acts_on_normalised_observations(name):
     assert np.array_equal(remembered, raw)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_cut_run_is_the_uncut_one(name, tmp_path):
-    of_run = {
-        "trainer": _trainer(name, n_steps=3),
-        "spec": EnvironmentSpec(ON[name], n_envs=2, normalize=True),
-    }
-    whole = trained(_segment(tmp_path / "whole", evaluate_at=(72, 128), **of_run))
-    of_first = {"until": 72, "evaluate_at": (72,), **of_run}
-    first = trained(_segment(tmp_path / "first", **of_first))
-    rest = {"parent": first.checkpoint, "start": 72, **of_run}
-    second = trained(_segment(tmp_path / "second", **rest))
-    assert not second.notes
-    assert _equal(whole, second)
-    assert whole.reports[1].metrics == second.reports[0].metrics
-    arrays = arrays_of(second)
-    assert {f"normaliser.{part}" for part in normalisation.Normaliser._fields} < arrays.keys()
-    # Evaluation, twice in one and once in the other, left no trace: 2 first observations, 128 steps.
-    assert arrays["normaliser.counts"] == pytest.approx([130, 128], abs=2e-4)
-    fork = trained(_segment(tmp_path / "fork", fork=7, **rest))
-    assert not _equal(fork, second)
-    assert np.array_equal(arrays_of(fork)["normaliser.counts"], arrays["normaliser.counts"])
-    assert _equal(fork, trained(_segment(tmp_path / "again", fork=7, **rest)))
-
-
 def test_rewards_are_scaled_beside_the_statistics():
     """`reward_scale` of SAC multiplies what is learned from, not what the statistics have."""
     environment = replace(ENVIRONMENTS["Pendulum-v1"], normalize=FrozenMap(clip_reward=100.0))
@@ -170,26 +155,31 @@ def test_rewards_are_scaled_beside_the_statistics():
     np.testing.assert_allclose(learned[1], 3.0 * learned[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "task"), [("ppo", CARTPOLE), ("ppo", "Outside/Tall-v0"), *ON.items()]
+)
+def test_an_exported_model_acts_through_its_vec_normalize(name, task, tmp_path):
     import stable_baselines3 as sb3
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    spec = EnvironmentSpec(ON[name], n_envs=2, normalize=FrozenMap(clip_obs=2.0))
+    spec = EnvironmentSpec(task, n_envs=2, normalize=FrozenMap(clip_obs=2.0))
     config = Config(learning_rate=3e-3, gamma=0.9)
-    trainer_spec = _trainer(name, n_steps=2)
-    segment = _segment(tmp_path / "a", spec=spec, config=config, trainer=trainer_spec)
+    given = {} if name == "ppo" else {"trainer": _trainer(name, n_steps=2)}
+    segment = _segment(tmp_path / "a", spec=spec, config=config, **given)
     outcome = trained(segment)
     trainer = load(segment.trainer)
     exported = trainer.export_model(outcome.checkpoint, tmp_path / "model.zip")
     assert exported.beside == (tmp_path / "model.vecnormalize.pkl",)
     model = getattr(sb3, name.upper()).load(exported.path, device="cpu")
-    assert (model.n_steps, model.gamma) == (2, 0.9)
+    assert (model.n_steps, model.gamma) == (16 if name == "ppo" else 2, 0.9)
+    notes = " ".join(exported.notes)
+    assert "VecNormalize.load" in notes
+    assert ("and an empty replay memory" in notes) == (name != "ppo")
     # After the last episode `DummyVecEnv` begins another.
     seeds = iter([*evaluation_seeds(3, "tuning", 128, 3), 0])
 
     def made():
-        return SeededEpisodes(EpisodeMonitor(gymnasium.make(ON[name])), lambda: next(seeds))
+        return SeededEpisodes(EpisodeMonitor(gymnasium.make(task)), lambda: next(seeds))
 
     venv = VecNormalize.load(str(exported.beside[0]), DummyVecEnv([made]))
     arrays = arrays_of(outcome)
@@ -200,6 +190,9 @@ def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path):
     returns = greedy_returns(model, venv, 3)
     expected = outcome.reports[0].metrics["eval_return"]
     assert expected == pytest.approx(np.mean(returns), rel=1e-4)
+    loaded = trainer.load_model(outcome.checkpoint).get_vec_normalize_env()
+    assert np.array_equal(loaded.obs_rms.mean, venv.obs_rms.mean)
+    assert not loaded.training
     # It learns on, by the statistics it was trained with.
     seeds = iter(range(1000))
     training = VecNormalize.load(str(exported.beside[0]), DummyVecEnv([made] * 2))

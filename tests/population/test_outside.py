@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import threading
 from dataclasses import replace
 
 import gymnasium
@@ -22,10 +21,10 @@ from outside_runs import (
     state_of,
     trained,
 )
-from population_helpers import make, trained_in_python
+from population_helpers import make
 
-from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
-from autorl.population import outside, outside_evaluation, ppo, vector_worlds
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
+from autorl.population import outside, outside_evaluation, ppo
 from autorl.population.environment_ids import NATIVE_IDS, is_outside
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
@@ -45,30 +44,6 @@ def _equal(left, right):
     a, b = arrays_of(left), arrays_of(right)
     data = [*a]
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in data)
-
-
-@pytest.mark.parametrize("normalize", [None, FrozenMap(clip_obs=1.5)])
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_training_outside_is_native_training_to_the_bit(name, normalize, monkeypatch):
-    """With the same episodes and arithmetic: truncation, autoreset, counters and updates."""
-    monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
-    config = {**SMALL, "n_envs": 3, "n_steps": 25, "learning_rate": 1e-2, "clip_range_vf": 0.2}
-    native = replace(ENVIRONMENTS[name], time_limit=outside_tasks.SHORT, normalize=normalize)
-    inside = trained_in_python("ppo", 5, 3, native, **config)
-    expected = inside["member"]
-    spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=name))
-    environment = replace(outside_environment(spec), normalize=normalize)
-    algorithm, hp, state = make("ppo", 5, environment, np.float64, **config)
-    with vector_worlds.worlds_of(environment, state) as worlds:
-        algorithm.bind_outside(state, environment, hp, worlds).advance(3)
-    member = state["member"]
-    if normalize is not None:
-        for part, values in inside["normaliser"]._asdict().items():
-            assert np.array_equal(getattr(state["normaliser"], part), values), part
-    assert np.array_equal(member.counts, expected.counts)
-    assert member.counts[2] >= 3  # episodes ended
-    for part in ("parameters", "moments", "episodes", "recent"):
-        assert np.array_equal(getattr(member, part), getattr(expected, part)), part
 
 
 def _collected(environment_id, n_envs=3, normalize=None, **config):
@@ -133,24 +108,6 @@ def test_where_the_state_cannot_be_saved_episodes_begin_anew_and_it_is_said(tmp_
     second = trained(_segment(tmp_path / "second", name, **rest))
     assert second.notes == ("environment state not restorable: new episodes at step 64",)
     assert _equal(second, trained(_segment(tmp_path / "again", name, **rest)))
-
-
-def test_members_train_side_by_side_as_they_do_alone(tmp_path):
-    alone = [trained(_segment(tmp_path / f"alone-{seed}", seed=seed)) for seed in (1, 2)]
-    outcomes = {}
-
-    def train(seed):
-        with np.errstate(over="ignore"):
-            outcomes[seed] = trained(_segment(tmp_path / f"both-{seed}", seed=seed))
-
-    threads = [threading.Thread(target=train, args=(seed,)) for seed in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert _equal(alone[0], outcomes[1])
-    assert _equal(alone[1], outcomes[2])
-    assert not _equal(alone[0], alone[1])
 
 
 def test_every_episode_has_a_seed_of_its_own():
@@ -274,20 +231,6 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
         observation, reward, *_ = env.step(action)
         total += reward
     assert total == pytest.approx(returns[4], rel=1e-4)
-
-
-def test_another_number_of_environments_begins_new_episodes(tmp_path):
-    first = trained(_segment(tmp_path / "first", until=64, evaluate_at=(64,)))
-    second = trained(
-        _segment(
-            tmp_path / "second",
-            parent=first.checkpoint,
-            start=64,
-            config=Config(learning_rate=1e-2, n_envs=4),
-        )
-    )
-    assert second.notes == ("n_envs changed: new episodes at step 64",)
-    assert second.reached == 128
 
 
 def _refused(spec):

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import outside_tasks
 import pytest
-from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, mean_return, trained
+from outside_runs import CARTPOLE, PENDULUM, arrays_of, trained
 from population_helpers import make, trained_in_python
 from test_outside import _equal, _segment
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.population import engine, outside, replay, rng, vector_worlds
 from autorl.population.environments import ENVIRONMENTS
-from autorl.population.export import to_sb3
-from autorl.population.outside import SeededEpisodes, Worlds
+from autorl.population.normalisation import Normaliser
+from autorl.population.outside import Worlds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
 
@@ -31,8 +31,11 @@ SMALL = {
 RAINBOW = {"double": True, "dueling": True, "prioritized": True, "n_steps": 3}
 DDPG = {"policy_delay": 1, "target_policy_noise": 0.0, "target_noise_clip": 0.0, "n_critics": 1}
 ON = {"dqn": CARTPOLE, "sac": PENDULUM, "td3": PENDULUM, "ddpg": PENDULUM}
+ROLLOUT = {"n_steps": 25, "batch_size": 16, "n_epochs": 1, "clip_range_vf": 0.2}
 # Algorithm, environment of the engine, configuration.
 CASES = {
+    "ppo": ("ppo", "CartPole-v1", ROLLOUT),
+    "ppo-continuous": ("ppo", "Pendulum-v1", ROLLOUT),
     "dqn": ("dqn", "CartPole-v1", {"target_update_interval": 7, "tau": 0.5}),
     "rainbow": ("dqn", "MountainCar-v0", {**RAINBOW, "exploration_fraction": 0.5}),
     "sac": ("sac", "Pendulum-v1", {"gradient_steps": -1, "reward_scale": 0.5}),
@@ -52,8 +55,10 @@ def test_training_outside_is_native_training_to_the_bit(case, normalize, monkeyp
     monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
     name, task, changes = CASES[case]
     # The memory goes round, and learning starts between two environments.
-    config = {**SMALL, "n_envs": 3, "buffer_size": 90, "learning_rate": 1e-2, **changes}
-    rounds = 120 // (3 * config["train_freq"])
+    replay = {} if name == "ppo" else {**SMALL, "buffer_size": 90}
+    config = {**replay, "net_width": 4, "n_envs": 3, "learning_rate": 1e-2, **changes}
+    length = config.get("n_steps") if name == "ppo" else config["train_freq"]
+    rounds = max(3, 120 // (3 * length))
     native = replace(ENVIRONMENTS[task], time_limit=outside_tasks.SHORT, normalize=normalize)
     program, fixed = ("td3", DDPG) if name == "ddpg" else (name, {})
     expected = trained_in_python(program, 5, rounds, native, **config, **fixed)
@@ -72,7 +77,7 @@ def test_training_outside_is_native_training_to_the_bit(case, normalize, monkeyp
     for part in arrays.keys() - of_native:
         assert np.array_equal(arrays[part], expected[part]), part
     steps, updates, episodes = state["member"].counts
-    assert steps == rounds * 3 * config["train_freq"]
+    assert steps == rounds * 3 * length
     assert updates > 0
     assert episodes >= 3
 
@@ -86,52 +91,6 @@ def _collected(name, environment_id, n_envs=3, **config):
     algorithm.bind_outside(state, environment, hp, worlds).advance(1)
     worlds.close()
     return environment, hp, state
-
-
-@pytest.mark.parametrize(
-    ("name", "environment_id"),
-    [("dqn", CARTPOLE), ("sac", PENDULUM), ("td3", "Outside/Tall-v0"), ("ddpg", PENDULUM)],
-)
-def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch):
-    """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
-    pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
-    from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    n_envs = 3
-    # Random actions of CartPole: greedy ones fall before the limit.
-    environment, hp, state = _collected(name, environment_id, n_envs, learning_starts=1000)
-    member = state["member"]
-    size = environment.observation_size
-    rows = state["replay"].rows[:150].reshape(50, n_envs, -1)
-    # 1. A model, and environments whose episodes have the same seeds.
-    _, _, fresh = make(name, 3, environment, np.float64, **{**SMALL, "n_envs": n_envs})
-
-    def made():
-        seeded = SeededEpisodes(environment.make(), lambda: outside.next_seed(fresh["member"]))
-        return Monitor(seeded)
-
-    model = to_sb3(engine.find_algorithm(name), state, environment, hp)
-    model.set_env(DummyVecEnv([made] * n_envs))
-    # 2. It is given the actions that were drawn, and scales them itself.
-    actions = rows[..., 2 * size : 2 * size + environment.action_size]
-    memory = collect_given(model, actions, monkeypatch)
-    # 3. Observations and those that follow, actions, rewards, ends.
-    for observed, values in (
-        (memory.observations, rows[..., :size]),
-        (memory.next_observations, rows[..., size : 2 * size]),
-        (memory.actions, rows[..., 2 * size : -2]),
-        (memory.rewards, rows[..., -2]),
-    ):
-        np.testing.assert_allclose(
-            observed[:50].reshape(values.shape), values, rtol=1e-5, atol=1e-5
-        )
-    terminated = memory.dones[:50] * (1 - memory.timeouts[:50])  # as `_get_samples` has them
-    assert np.array_equal(terminated, rows[..., -1])
-    assert memory.timeouts[:50].sum() > 0
-    assert (terminated.sum() > 0) == (name == "dqn")
-    returned = [info["r"] for info in model.ep_info_buffer]
-    assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
@@ -170,26 +129,33 @@ def _trainer(name, **changes):
     return TrainerSpec(f"population/{name}", FrozenMap({**SMALL, **changes}))
 
 
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("name", ["ppo", "ppo-continuous", "dqn", "sac", "td3", "ddpg"])
-def test_a_cut_run_is_the_uncut_one(name, tmp_path):
+def test_a_cut_run_is_the_uncut_one(name, normalize, tmp_path):
     noise = {"noise_std": 0.2, "noise_type": "ornstein-uhlenbeck"}
-    changes = {"dqn": {"n_steps": 3}, "td3": noise, "ddpg": noise}.get(name, {})
-    # They lie within episodes of 20.
-    cut, task = (64, CARTPOLE) if name == "ppo" else (64, PENDULUM)
-    of_run = {}
+    changes = {"dqn": {"n_steps": 3}, "td3": noise, "ddpg": {**noise, "n_steps": 3}}.get(name, {})
+    task = ON.get(name, CARTPOLE if name == "ppo" else PENDULUM)
+    # Cuts lie within episodes of 20.
+    cut, of_run = 64, {"spec": EnvironmentSpec(task, n_envs=2, normalize=normalize)}
     if name in ON:
-        cut, task, of_run = 72, ON[name], {"trainer": _trainer(name, **changes)}
-    whole = trained(_segment(tmp_path / "whole", task, evaluate_at=(cut, 128), **of_run))
+        cut, of_run = 72, {**of_run, "trainer": _trainer(name, **changes)}
+    whole = trained(_segment(tmp_path / "whole", evaluate_at=(cut, 128), **of_run))
     of_first = {"until": cut, "evaluate_at": (cut,), **of_run}
-    first = trained(_segment(tmp_path / "first", task, **of_first))
+    first = trained(_segment(tmp_path / "first", **of_first))
     rest = {"parent": first.checkpoint, "start": cut, **of_run}
-    second = trained(_segment(tmp_path / "second", task, **rest))
+    second = trained(_segment(tmp_path / "second", **rest))
     assert not second.notes
     assert _equal(whole, second)
     assert whole.reports[1].metrics == second.reports[0].metrics
-    fork = trained(_segment(tmp_path / "fork", task, fork=7, **rest))
+    fork = trained(_segment(tmp_path / "fork", fork=7, **rest))
     assert not _equal(fork, second)
-    assert _equal(fork, trained(_segment(tmp_path / "again", task, fork=7, **rest)))
+    assert _equal(fork, trained(_segment(tmp_path / "again", fork=7, **rest)))
+    if normalize:
+        arrays = arrays_of(second)
+        assert {f"normaliser.{part}" for part in Normaliser._fields} < arrays.keys()
+        # Evaluation, twice in one and once in the other, left no trace: 2 first observations, 128 steps.
+        assert arrays["normaliser.counts"] == pytest.approx([130, 128], abs=2e-4)
+        assert np.array_equal(arrays_of(fork)["normaliser.counts"], arrays["normaliser.counts"])
 
 
 def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp_path):
@@ -243,25 +209,6 @@ def test_noise_begins_anew_with_episodes_that_do():
     bound.advance(1)
     assert anew.all()
     assert np.array_equal(anew, noise)
-
-
-@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])
-def test_an_exported_model_acts_as_the_agent_did(name, tmp_path):
-    sb3 = pytest.importorskip("stable_baselines3", reason="loads the model")
-    config = {"learning_rate": 3e-3, "gamma": 0.97, "tau": 0.4, "batch_size": 5}
-    segment = _segment(tmp_path / "a", ON[name], trainer=_trainer(name), config=Config(config))
-    outcome = trained(segment)
-    trainer = load(segment.trainer)
-    exported = trainer.export_model(outcome.checkpoint, tmp_path / "model.zip")
-    model = getattr(sb3, name.upper()).load(exported.path)
-    assert "and an empty replay memory" in " ".join(exported.notes)
-    for key, value in config.items():
-        assert getattr(model, key) == value, key
-    assert (model.learning_starts, model.train_freq.frequency) == (20, 4)
-    assert (model.buffer_size, model.gradient_steps, model.n_envs) == (300, 2, 2)
-    assert model.policy_kwargs["net_arch"] == [4, 4]
-    expected = pytest.approx(mean_return(model, ON[name]), rel=1e-4)
-    assert outcome.reports[0].metrics["eval_return"] == expected
 
 
 @pytest.mark.parametrize("name", ["ppo", "sac", "td3"])

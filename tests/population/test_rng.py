@@ -19,6 +19,18 @@ def _draws(seed, n, out_bits, out_uniform, out_normal, out_integer, order):
 
 
 @njit
+def _many(seed, n, seeds):
+    """Integers below 7, and a code of a permutation of 3 for each of some seeds."""
+    integers, codes, order = np.zeros(n, np.int64), np.zeros(len(seeds)), np.zeros(3, np.int64)
+    for i in range(n):
+        integers[i] = rng.integer(seed, i, 7)
+    for i in range(len(seeds)):
+        rng.permute(order, seeds[i])
+        codes[i] = 9 * order[0] + 3 * order[1] + order[2]
+    return integers, codes
+
+
+@njit
 def _stream(key, purpose):
     return rng.stream(key, purpose)
 
@@ -47,8 +59,11 @@ def test_numpy_twins_draw_the_same(compiled):
     seed, counters, (words, uniforms, normals, integers, order) = compiled
     assert np.array_equal(words, rng.bits_array(seed, counters))
     assert np.array_equal(uniforms, rng.uniform_array(seed, counters))
-    assert np.array_equal(integers, rng.integer_array(seed, counters, counters + np.uint64(1)))
-    assert np.array_equal(order, rng.permute_array(500, np.array([seed])))
+    with np.errstate(over="ignore"):
+        plain = np.zeros(500, np.int64)
+        rng.permute(plain, seed)
+        assert np.array_equal(order, plain)
+        assert list(integers[:500]) == [rng.integer(seed, i, i + 1) for i in range(500)]
     np.testing.assert_allclose(normals, rng.normal_array(seed, counters), rtol=0, atol=1e-14)
 
 
@@ -70,21 +85,13 @@ def test_uniform_and_normal_have_their_distributions(compiled):
     assert stats.kstest(normals, "norm").pvalue > 1e-3
 
 
-def test_integers_are_uniform():
-    n = np.full(60_000, 7, np.uint64)
-    counts = np.bincount(
-        rng.integer_array(np.uint64(5), np.arange(len(n), dtype=np.uint64), n), minlength=7
+def test_integers_and_permutations_are_uniform():
+    integers, codes = _many(
+        np.uint64(5), 60_000, rng.bits_array(np.uint64(9), np.arange(6000, dtype=np.uint64))
     )
-    assert len(counts) == 7
-    assert stats.chisquare(counts).pvalue > 1e-3
-
-
-def test_permutations_are_uniform():
-    seeds = rng.bits_array(np.uint64(9), np.arange(6000, dtype=np.uint64))
-    codes = [tuple(rng.permute_array(3, seeds[i : i + 1])) for i in range(len(seeds))]
-    _, counts = np.unique(np.array(codes), axis=0, return_counts=True)
-    assert len(counts) == 6
-    assert stats.chisquare(counts).pvalue > 1e-3
+    for counts, kinds in ((np.bincount(integers), 7), (np.unique(codes, return_counts=True)[1], 6)):
+        assert len(counts) == kinds
+        assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_draws_of_neighbouring_streams_are_uncorrelated():
