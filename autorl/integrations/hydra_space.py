@@ -116,7 +116,7 @@ def read_searched(source: object, folder: Path) -> Searched:
 
 
 def _json_of(path: Path) -> Any:
-    """Read a file of JSON, as ConfigSpace writes one; None of any other."""
+    """Read a file of JSON, as ConfigSpace writes one, or nothing."""
     if path.suffix != ".json" or not path.is_file():
         return None
     try:

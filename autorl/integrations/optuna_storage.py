@@ -209,7 +209,7 @@ class OptunaStorage(Callback):
         self._measured(run, {report.step: report.metrics for report in outcome.reports})
 
     def _measured(self, run: RunInfo, curve: Mapping[int, Mapping[str, float]]) -> None:
-        """Take points of the curve of one seed; write them if none were in the last second."""
+        """Take points of one seed, and write some now and then."""
         if run.role != "tuning":
             return
         points = self._curves[run.proposal].setdefault(run.seed, {})

@@ -216,5 +216,5 @@ def check_folder(folder: Path, hint: str = "") -> None:
         InputError: naming it.
     """
     if not folder.is_dir():
-        message = f"is no folder: expected a study's folder, or one with studies in it{hint}"
+        message = f"is not a folder: expected a study's folder, or a folder of studies{hint}"
         raise InputError(message, file=shown(str(folder)))

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from cli_support import SPACE, as_json, autorl
 
-from autorl import optimizers, trainers
+from autorl import __version__, optimizers, trainers
 from autorl.cli.app import SECTIONS
 from autorl.space import load_space
 from autorl.trainers.command import _OPTIONS
@@ -25,9 +25,11 @@ def test_a_space_is_printed_with_its_rules_and_samples(tmp_path):
     assert len(found["samples"]) == 3
     assert all(space.is_valid(config) for config in found["samples"])
     assert found["samples"] == as_json("list", "spaces", path, "--sample", 3)["samples"]
-    assert (
-        found["samples"] != as_json("list", "spaces", path, "--sample", 3, "--seed", 1)["samples"]
-    )
+    other = as_json("list", "spaces", path, "--sample", 3, "--seed", 1)
+    assert found["samples"] != other["samples"]
+    assert "is a search space, not a study" in autorl("tune", path, code=2).stderr
+    assert "sb3/ppo" in as_json("list", "spaces")
+    assert autorl("list", "spaces").stdout.split() == as_json("list", "spaces")
 
 
 def test_a_wrong_space_names_file_and_line(tmp_path):
@@ -36,12 +38,6 @@ def test_a_wrong_space_names_file_and_line(tmp_path):
     error = autorl("list", "spaces", path, code=2).stderr
     assert error.startswith(f"autorl: {path}:2: hyperparameters.x")
     assert error.count("\n") == 1
-
-
-def test_a_search_space_is_no_study(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(SPACE))
-    assert "is a search space, not a study" in autorl("tune", path, code=2).stderr
 
 
 def test_every_trainer_is_listed():
@@ -67,32 +63,21 @@ def test_the_options_of_a_command_are_all_explained():
 
 
 def test_every_optimizer_is_listed_with_its_options():
-    found = {one["name"]: one for one in as_json("list", "optimizers")["optimizers"]}
-    assert set(found) | set(as_json("list", "optimizers")["not_installed"]) == set(
-        optimizers.names()
-    )
+    listed = as_json("list", "optimizers")
+    found = {one["name"]: one for one in listed["optimizers"]}
+    assert {*found, *listed["not_installed"]} == {*optimizers.names()}
     options = {option.name for option in optimizers.describe("tpe").options}
     assert {option["name"] for option in found["tpe"]["options"]} == options
     text = autorl("list", "optimizers", "tpe").stdout
     assert all(name in text for name in options)
     assert "hyperband" not in text
-
-
-def test_an_unknown_optimizer_is_bad_input():
     assert "'tpe'" in autorl("list", "optimizers", "tppe", code=2).stderr
 
 
 def test_the_doctor_finds_this_installation_sound(tmp_path):
     checks = {check["name"]: check for check in as_json("doctor", "--out", tmp_path)}
-    assert {
-        "python",
-        "autorl",
-        "core",
-        "cores",
-        "cuda",
-        "write permission",
-        "child processes",
-    } <= set(checks)
+    names = {"python", "autorl", "core", "cores", "cuda", "write permission", "child processes"}
+    assert names <= set(checks)
     assert checks["core"]["verdict"] == "ok"
     assert "optuna" in checks["core"]["detail"]
     assert checks["child processes"]["verdict"] == "ok"
@@ -100,16 +85,9 @@ def test_the_doctor_finds_this_installation_sound(tmp_path):
 
 def test_the_doctor_fails_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    checks = {
-        check["name"]: check
-        for check in as_json("doctor", "--out", tmp_path / "file" / "studies", code=1)
-    }
-    assert checks["write permission"]["verdict"] == "broken"
-
-
-def test_spaces_are_listed_by_name():
-    assert "sb3/ppo" in as_json("list", "spaces")
-    assert autorl("list", "spaces").stdout.split() == as_json("list", "spaces")
+    found = as_json("doctor", "--out", tmp_path / "file" / "studies", code=1)
+    checks = {check["name"]: check["verdict"] for check in found}
+    assert checks["write permission"] == "broken"
 
 
 def test_help_of_the_doctor_needs_no_compiler():
@@ -128,15 +106,10 @@ def test_help_lists_every_command_and_its_options():
     text = autorl("--help").stdout
     assert all(f"  {name} " in text for name in commands)
     assert autorl().stdout == text
+    assert autorl("--version").stdout == f"autorl {__version__}\n"
     assert "..." not in text.split("A study:")[1]
     for name in commands:
         assert "Usage: " in autorl(name, "--help").stdout
-
-
-def test_the_version_is_the_package_s():
-    from autorl import __version__
-
-    assert autorl("--version").stdout == f"autorl {__version__}\n"
 
 
 @pytest.mark.parametrize(

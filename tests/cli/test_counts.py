@@ -1,7 +1,5 @@
 """Counts and budgets that make no sense are one line, before a folder is made and before an event is written."""
 
-import itertools
-
 import pytest
 from cli_support import autorl, finished_study, query, study_file
 
@@ -68,27 +66,19 @@ TOO_MANY = [
 def test_a_count_that_nobody_means_is_refused(key, value):
     section, _, name = key.partition(".")
     study = {**MINIMAL, "seeds": {"tuning": 2, "test": 2}}
-    if key.startswith("budget."):
+    if section == "budget":
         study["budget"] = {}
-    overrides = {key: value}
-    if section == "warm_start":
-        overrides["warm_start.study"] = "x"
+    more = {"warm_start.study": "x"} if section == "warm_start" else {}
     with pytest.raises(InputError) as refused:
-        load_spec(study, overrides)
+        load_spec(study, {key: value} | more)
     assert (name or section) in str(refused.value)
     assert len(str(refused.value)) < 250
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("fidelity.steps", "100"),
-        ("fidelity.steps", True),
-        ("budget.runs", "16"),
-        ("seeds.tuning", "3"),
-        ("seed", "0"),
-    ],
-)
+NO_COUNTS = {"fidelity.steps": "100", "budget.runs": "16", "seeds.tuning": "3", "seed": "0"}
+
+
+@pytest.mark.parametrize(("key", "value"), [*NO_COUNTS.items(), ("fidelity.steps", True)])
 def test_text_and_truth_values_are_no_counts(key, value):
     with pytest.raises(InputError, match=key):
         load_spec(MINIMAL, {key: value})
@@ -98,27 +88,15 @@ def test_an_objective_that_is_listed_twice_is_refused():
     twice = [{"metric": "eval_return"}, {"metric": "eval_return", "direction": "minimize"}]
     with pytest.raises(InputError, match="lists last eval_return twice"):
         load_spec({**MINIMAL, "objective": twice})
-    load_spec(
-        {
-            **MINIMAL,
-            "objective": [{"metric": "eval_return"}, {"metric": "eval_return", "reduce": "best"}],
-        }
-    )
+    reduced = [{"metric": "eval_return"}, {"metric": "eval_return", "reduce": "best"}]
+    load_spec({**MINIMAL, "objective": reduced})
 
 
 def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
-    spec = load_spec(
-        {
-            **MINIMAL,
-            "seeds": {"tuning": 5000, "test": list(range(5000, 10_000))},
-            "budget": {"runs": 5000},
-        }
-    )
-    lineage = Lineage(spec.plan)
-    ends = itertools.product(
-        (0, 1), (("tuning", 0), ("tuning", 4999), ("test", 5000), ("test", 9999))
-    )
-    numbers = [lineage.run_id(root, role, seed) for root, (role, seed) in ends]
+    seeds = {"tuning": 5000, "test": list(range(5000, 10_000))}
+    lineage = Lineage(load_spec({**MINIMAL, "seeds": seeds, "budget": {"runs": 5000}}).plan)
+    ends = (("tuning", 0), ("tuning", 4999), ("test", 5000), ("test", 9999))
+    numbers = [lineage.run_id(root, role, seed) for root in (0, 1) for role, seed in ends]
     assert len(set(numbers)) == 8
 
 
@@ -126,22 +104,14 @@ def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
     ("options", "said"),
     [
         ({"command": "echo 'x"}, "command: cannot be split into words (No closing quotation)"),
-        (
-            {"command": "echo {seed} {until}", "metrics": 5},
-            "metrics: expected a mapping of keys, got 5",
-        ),
-        (
-            {"command": "echo {seed} {until}", "reduce_last": "x"},
-            "reduce_last: expected a whole number of at least 1, got 'x'",
-        ),
-        (
-            {"command": "echo {seed} {until}", "environment_variables": []},
-            "environment_variables: expected names with values",
-        ),
+        ({"metrics": 5}, "metrics: expected a mapping of keys, got 5"),
+        ({"reduce_last": "x"}, "reduce_last: expected a whole number of at least 1, got 'x'"),
+        ({"environment_variables": []}, "environment_variables: expected names with values"),
     ],
 )
 def test_options_of_command_are_checked(tmp_path, options, said):
-    file = study_file(tmp_path, trainer={"name": "command", "kwargs": options})
+    kwargs = {"command": "echo {seed} {until}"} | options
+    file = study_file(tmp_path, trainer={"name": "command", "kwargs": kwargs})
     outcome = autorl("tune", file, "--out", tmp_path / "out", "--quiet", code=2).stderr
     assert f"trainer.kwargs.{said}" in outcome
     assert not (tmp_path / "out").exists()

@@ -27,28 +27,32 @@ def failing(tmp_path_factory):
 
 def ranked(folder):
     """(score, proposal, configuration) by tuning score, the best first."""
-    rows = query(
-        folder,
-        "SELECT score, proposal, config FROM proposals JOIN configurations USING (config_id)",
-    )
-    return sorted(
-        ((json.loads(s)[0], p, json.loads(c)) for s, p, c in rows),
-        key=lambda row: (-row[0], row[1]),
-    )
+    joined = "proposals JOIN configurations USING (config_id)"
+    rows = query(folder, f"SELECT score, proposal, config FROM {joined}")
+    found = [(json.loads(score)[0], number, json.loads(config)) for score, number, config in rows]
+    return sorted(found, key=lambda row: (-row[0], row[1]))
 
 
-def test_status_of_a_finished_study(folder):
+def test_a_finished_study_is_looked_at_and_nothing_is_written(folder):
+    before = contents(folder)
     found = as_json("watch", folder)
     score, proposal, _ = ranked(folder)[0]
     assert found["incumbent"] == {"proposal": proposal, "tuning": score, "n_seeds": 2}
     assert (found["state"], found["driver"], found["budget_used"]) == ("finished", None, 1.0)
-    assert (found["proposals"], found["unscored"], found["tuning_steps"]) == (
-        {"scored": 8},
-        [],
-        1600,
-    )
+    assert (found["proposals"], found["unscored"]) == ({"scored": 8}, [])
     assert found["test_runs"] == {"done": 18, "planned": 18}
     assert found["last_event"]["kind"] == "finished"
+    assert autorl("watch", folder, "--once").stdout
+    lines = autorl("best", folder, "--top", 4, "--format", "table").stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[1].split()[0] == str(proposal)
+    unknown = autorl("best", folder, "--format", "toml", code=2).stderr
+    assert "yaml, json, kwargs, cli, table" in unknown
+    model = folder.parent / "m.zip"
+    refused = autorl("export", folder, "--model", model, code=2).stderr
+    assert "'synthetic' has no models to export" in refused
+    assert not model.exists()
+    assert contents(folder) == before
 
 
 def test_a_winner_that_loses_on_test_seeds_is_said_by_status_and_best(folder):
@@ -67,15 +71,11 @@ def test_status_shows_the_test_score_before_the_tuning_score(folder):
     names = [line.split("  ")[0] for line in lines]
     assert names.index("test score") < names.index("gap") < names.index("incumbent")
     test, span = found["test"], found["test"]["iqm_interval"]
-    expected = (
-        f"{number(test['iqm'])} (IQM), [{number(span['low'])}, {number(span['high'])}], "
-        "6 held-out seeds"
-    )
+    interval = f"[{number(span['low'])}, {number(span['high'])}]"
+    expected = f"{number(test['iqm'])} (IQM), {interval}, 6 held-out seeds"
     assert lines[names.index("test score")].split(maxsplit=2)[2] == expected
-    assert (
-        lines[names.index("gap")].split()[1]
-        == f"{number(result['tuning']['value'] - test['value'])}:"
-    )
+    gap = number(result["tuning"]["value"] - test["value"])
+    assert lines[names.index("gap")].split()[1] == f"{gap}:"
 
 
 def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folder, tmp_path):
@@ -83,9 +83,8 @@ def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folde
     assert found["trained_tuning_steps"] == found["tuning_steps"] == 1600
     assert "100% (1,600 tuning steps)" in autorl("watch", folder, "--once").stdout
     long = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": {"rollout": 60}})
-    ((trained,),) = query(
-        long, "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
-    )
+    of_tuning = "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
+    ((trained,),) = query(long, of_tuning)
     found, text = as_json("watch", long), autorl("watch", long, "--once").stdout
     assert (found["tuning_steps"], found["trained_tuning_steps"]) == (1600, trained)
     assert f"100% (1,600 nominal tuning steps charged, {trained:,.0f} trained)" in text
@@ -96,26 +95,14 @@ def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folde
 
 def test_status_lists_failures_with_their_messages(failing):
     found = as_json("watch", failing)
-    rows = query(
-        failing, "SELECT segment, message FROM segments WHERE status NOT IN ('done', 'stopped')"
-    )
+    failed = "status NOT IN ('done', 'stopped')"
+    rows = query(failing, f"SELECT segment, message FROM segments WHERE {failed}")
     assert {(one["segment"], one["message"]) for one in found["failures"]} == set(rows)
     assert {one["kind"] for one in found["failures"]} == {"crash", "diverged"}
     text = autorl("watch", failing, "--once").stdout
     assert f"{len(rows)} segments" in text
     assert "synthetic crash at step 50" in text
     assert "logs/" in text
-
-
-def test_looking_writes_nothing(folder):
-    before = contents(folder)
-    for command in (
-        ("watch", folder, "--once"),
-        ("best", folder, "--top", 3),
-        ("best", folder, "--format", "table"),
-    ):
-        autorl(*command)
-    assert contents(folder) == before
 
 
 def test_best_gives_the_whole_configuration_in_the_order_of_the_space(folder):
@@ -139,19 +126,6 @@ def test_keyword_arguments_are_python_and_flags_are_a_command_line(folder):
     assert given == {"--" + name.replace("_", "-"): str(value) for name, value in config.items()}
 
 
-def test_the_table_has_a_line_for_each(folder):
-    lines = autorl("best", folder, "--top", 4, "--format", "table").stdout.splitlines()
-    assert len(lines) == 5
-    assert lines[1].split()[0] == str(ranked(folder)[0][1])
-
-
-def test_an_unknown_format_is_bad_input(folder):
-    assert (
-        "yaml, json, kwargs, cli, table"
-        in autorl("best", folder, "--format", "toml", code=2).stderr
-    )
-
-
 def test_a_schedule_is_given_change_by_change(tmp_path):
     optimizer = {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5}
     trainer = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.1}, "drift": 0.8}}
@@ -162,9 +136,8 @@ def test_a_schedule_is_given_change_by_change(tmp_path):
     assert found["schedule"] == result["incumbent"]["schedule"]
     assert found["schedule"][0]["from_step"] == 0
     assert found["configuration"] == found["schedule"][-1]["configuration"]
-    assert autorl("best", folder, "--format", "kwargs").stdout.count("from step") == len(
-        found["schedule"]
-    )
+    printed = autorl("best", folder, "--format", "kwargs").stdout
+    assert printed.count("from step") == len(found["schedule"])
 
 
 def test_before_anything_is_scored_there_is_a_status_but_no_best(tmp_path):
@@ -234,19 +207,11 @@ def test_a_study_without_its_database_is_one_line(tmp_path, command, size):
 def test_an_edited_study_file_is_one_line(tmp_path, command):
     folder = finished_study(tmp_path)
     file = folder / "study.yaml"
-    file.write_text(
-        file.read_text(encoding="utf-8").replace("noise: 0.1", "noise: 0.3"), encoding="utf-8"
-    )
+    file.write_text(file.read_text().replace("noise: 0.1", "noise: 0.3"))
     error = autorl(command, folder, code=2).stderr
     assert "study.yaml:" in error
     assert "trainer.kwargs.noise (was 0.1, is 0.3)" in error
     assert error.count("\n") == 1
-
-
-def test_models_of_a_trainer_without_export_are_bad_input(folder, tmp_path):
-    error = autorl("export", folder, "--model", tmp_path / "m.zip", code=2).stderr
-    assert "'synthetic' has no models to export" in error
-    assert not (tmp_path / "m.zip").exists()
 
 
 @pytest.mark.parametrize("options", [(), ("--replace",)])
@@ -276,9 +241,8 @@ def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path)
     assert written == str(tmp_path / "deep" / "r.html")
     for value in (result["test"]["value"], result["tuning"]["value"], result["gap"]):
         assert number(value) in text
-    assert text.index(f">{number(result['test']['value'])}<") < text.index(
-        f">{number(result['tuning']['value'])}<"
-    )
+    tested, tuned = (f">{number(result[role]['value'])}<" for role in ("test", "tuning"))
+    assert text.index(tested) < text.index(tuned)
     assert text.count("<script>") == 2  # the library and our own
     text = re.sub(r"<(script)>.*?</\1>", "", text, flags=re.DOTALL)
     text = text.replace("https://vega.github.io/schema/", "")  # a name that nobody loads
@@ -310,11 +274,7 @@ def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
     assert target.read_text() == f"{proposal}.102"
     assert "no model" in autorl("export", folder, "--model", target, "--seed", 0, code=2).stderr
     assert "0 to 7" in autorl("export", folder, "--model", target, "--proposal", 99, code=2).stderr
-    ((untested,),) = query(
-        folder,
-        "SELECT MIN(proposal) FROM proposals WHERE proposal NOT IN (SELECT proposal FROM tests)",
-    )
-    assert (
-        "was kept"
-        in autorl("export", folder, "--model", target, "--proposal", untested, code=1).stderr
-    )
+    untested = "proposal NOT IN (SELECT proposal FROM tests)"
+    ((number,),) = query(folder, f"SELECT MIN(proposal) FROM proposals WHERE {untested}")
+    refused = autorl("export", folder, "--model", target, "--proposal", number, code=1).stderr
+    assert "was kept" in refused

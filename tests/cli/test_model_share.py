@@ -1,6 +1,4 @@
-"""How many proposals are the model's: the same numbers in the dry run, the result, the status, the report, compare."""
-
-import importlib.util
+"""The proposals of the model: the same numbers in dry run, result, status, report and compare."""
 
 import pytest
 from cli_support import as_json, autorl, query, study_file
@@ -13,58 +11,50 @@ LATE = {"optimizer": "tpe", "parallelism": 8}  # 8 proposals, all in flight befo
 def test_the_counts_agree_everywhere(tmp_path):
     file, folder = study_file(tmp_path, optimizer="tpe", parallelism=1), tmp_path / "s"
     expected = {"total": 8, "by_model": 6, "continued": 0}
-    assert as_json("tune", file, "--dry-run")["new_configurations"] == expected
     text = "8 new configurations (6 by the model, 2 of the start-up)"
-    assert text in autorl("tune", file, "--dry-run").stdout
-    assert text in autorl("tune", file, "--out", folder).stdout
-    assert as_json("watch", folder)["new_configurations"] == expected
-    assert text in autorl("watch", folder, "--once").stdout
+    dry = ("tune", file, "--dry-run")
+    said = [autorl(*dry).stdout, autorl("tune", file, "--out", folder).stdout]
+    said.append(autorl("watch", folder, "--once").stdout)
     autorl("report", folder)
-    assert text in (folder / "report.html").read_text()
-    informed = query(
-        folder,
-        "SELECT SUM(json_extract(body, '$.proposed.proposal.informed')) FROM event WHERE kind = 'proposed'",
-    )
-    assert informed == [(6,)]
+    said.append((folder / "report.html").read_text())
+    assert all(text in part for part in said)
+    for command in (dry, ("watch", folder)):
+        assert as_json(*command)["new_configurations"] == expected
+    informed = "SUM(json_extract(body, '$.proposed.proposal.informed'))"
+    assert query(folder, f"SELECT {informed} FROM event WHERE kind = 'proposed'") == [(6,)]
 
 
 @pytest.mark.parametrize(
-    "name", ["tpe", "gp", "cmaes", "nsga2", pytest.param("smac", marks=pytest.mark.slow)]
+    ("name", "package"),
+    [
+        *(("tpe", "optuna"), ("gp", "torch"), ("cmaes", "cmaes"), ("nsga2", "optuna")),
+        pytest.param("smac", "smac", marks=pytest.mark.slow),
+    ],
 )
-def test_the_dry_run_counts_what_the_model_would_make_without_asking_it(tmp_path, name):
-    if (
-        name in ("gp", "smac")
-        and importlib.util.find_spec({"gp": "torch", "smac": "smac"}[name]) is None
-    ):
-        pytest.skip("not installed")
-    file, folder = (
-        study_file(tmp_path, optimizer=name, parallelism=2, budget={"runs": 24}),
-        tmp_path / "s",
-    )
+def test_the_dry_run_counts_what_the_model_would_make_without_asking_it(tmp_path, name, package):
+    pytest.importorskip(package)
+    file = study_file(tmp_path, optimizer=name, parallelism=2, budget={"runs": 24})
     planned = as_json("tune", file, "--dry-run")["new_configurations"]
-    result = as_json("tune", file, "--out", folder, "--quiet")
+    result = as_json("tune", file, "--out", tmp_path / "s", "--quiet")
     assert planned == result["new_configurations"]
     assert planned["by_model"] >= 6
 
 
 def test_a_study_that_never_left_its_start_up_says_so(tmp_path):
     file, folder = study_file(tmp_path, **LATE), tmp_path / "s"
-    assert any(NEVER in text for text in as_json("tune", file, "--dry-run")["cautions"])
+    planned = as_json("tune", file, "--dry-run")
     result = as_json("tune", file, "--out", folder, "--quiet")
     assert result["new_configurations"]["by_model"] == 0
-    assert any(NEVER in text for text in result["caveats"])
-    assert any(NEVER in text for text in as_json("watch", folder)["warnings"])
+    texts = (planned["cautions"], result["caveats"], as_json("watch", folder)["warnings"])
+    assert all(any(NEVER in text for text in said) for said in texts)
 
 
 def test_promotions_are_counted_apart(tmp_path):
     alone = {"baseline": False}
     file = study_file(tmp_path, optimizer="bohb", budget={"runs": 32}, parallelism=1, test=alone)
-    result = as_json("tune", file, "--out", tmp_path / "s", "--quiet")
-    counts = result["new_configurations"]
-    ((new, continued),) = query(
-        tmp_path / "s",
-        "SELECT COUNT(*) FILTER (WHERE resume_from IS NULL), COUNT(resume_from) FROM proposals",
-    )
+    counts = as_json("tune", file, "--out", tmp_path / "s", "--quiet")["new_configurations"]
+    columns = "COUNT(*) FILTER (WHERE resume_from IS NULL), COUNT(resume_from)"
+    ((new, continued),) = query(tmp_path / "s", f"SELECT {columns} FROM proposals")
     assert (counts["total"], counts["continued"]) == (new, continued)
     assert 0 < counts["by_model"] < new
 

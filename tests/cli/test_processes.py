@@ -35,7 +35,7 @@ def train(config, *, seed, evaluate_at, report):
     for step in evaluate_at:
         report(step, config["x"] - (config["x"] - 0.7) ** 2 + 0.01 * seed * step)
 """
-HEAVY = (
+HEAVY = [
     "torch",
     "optuna",
     "gymnasium",
@@ -46,7 +46,7 @@ HEAVY = (
     "numba",
     "pydantic",
     "numpy",
-)
+]
 
 
 def start(*arguments):
@@ -74,10 +74,6 @@ def hold(folder, after):
     (folder / "hold").write_text(str(after))
 
 
-def release(folder):
-    (folder / "hold").unlink()
-
-
 def wait_for_segments(folder, count):
     """Wait until a study has `count` outcomes; its tables are read while the driver writes them."""
 
@@ -89,6 +85,16 @@ def wait_for_segments(folder, count):
         return found if enough and sum(found["proposals"].values()) else None
 
     return wait_until(look)
+
+
+def killed(folder, file):
+    """Run a study that holds after four segments, kill it there, and let later ones pass."""
+    hold(folder, after=4)
+    process = start("tune", file, "--out", folder / "s", "--quiet")
+    wait_for_segments(folder / "s", 4)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+    (folder / "hold").unlink()
 
 
 def scores(folder):
@@ -111,7 +117,7 @@ def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
     assert f"autorl resume {tmp_path / 's'}" in stderr
     assert stderr.count("\n") == 1
     assert as_json("watch", tmp_path / "s")["state"] == "stopped"
-    release(tmp_path)
+    (tmp_path / "hold").unlink()
     autorl("resume", tmp_path / "s", "--quiet")
     assert scores(tmp_path / "s") == scores(tmp_path / "whole")
 
@@ -121,12 +127,7 @@ def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, exe
     file = gated(tmp_path, executor=executor, budget={"runs": 12})
     alone = ("--set", "executor={name: in_process}")
     autorl("tune", file, "--out", tmp_path / "whole", "--quiet", *alone)
-    hold(tmp_path, after=4)
-    process = start("tune", file, "--out", tmp_path / "s", "--quiet")
-    wait_for_segments(tmp_path / "s", 4)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
-    release(tmp_path)
+    killed(tmp_path, file)
     found = as_json("watch", tmp_path / "s")
     assert (found["state"], found["driver"]) == ("stopped", None)
     assert "autorl resume" in autorl("watch", tmp_path / "s", "--once").stdout
@@ -137,12 +138,7 @@ def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, exe
 
 def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
     file = gated(tmp_path, budget={"runs": 48})
-    hold(tmp_path, after=4)
-    process = start("tune", file, "--out", tmp_path / "s", "--quiet")
-    wait_for_segments(tmp_path / "s", 4)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
-    release(tmp_path)
+    killed(tmp_path, file)
     tested = as_json("test", tmp_path / "s", "--quiet")
     assert tested["test"]["n_seeds"] == 6
     assert sum(tested["proposals"].values()) < 24
@@ -152,17 +148,6 @@ def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
     assert json.loads(again.stdout)["test"] == tested["test"]
     reopened = as_json("resume", tmp_path / "s", "--runs", "+2", "--quiet")
     assert sum(reopened["proposals"].values()) == 25
-
-
-def test_exit_codes_and_streams_of_the_process(tmp_path):
-    process = start("tune", tmp_path / "none.yaml")
-    stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stdout) == (2, "")
-    assert stderr == f"autorl: {tmp_path / 'none.yaml'}: file not found\n"
-    process = start("tune", study_file(tmp_path), "--out", tmp_path / "s", "--json", "--quiet")
-    stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stderr) == (0, "")
-    assert json.loads(stdout)["test"]["n_seeds"] == 6
 
 
 def test_importing_the_command_line_imports_nothing_heavy():
@@ -183,3 +168,12 @@ def test_an_unexpected_exception_keeps_its_traceback(tmp_path):
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "ZeroDivisionError: a defect" in done.stderr
+
+
+def test_exit_codes_and_streams_of_the_process(tmp_path):
+    stdout, stderr = start("tune", tmp_path / "none.yaml").communicate(timeout=PATIENCE)
+    assert (stdout, stderr) == ("", f"autorl: {tmp_path / 'none.yaml'}: file not found\n")
+    process = start("tune", study_file(tmp_path), "--out", tmp_path / "s", "--json", "--quiet")
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (0, "")
+    assert json.loads(stdout)["test"]["n_seeds"] == 6

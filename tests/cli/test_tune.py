@@ -10,95 +10,59 @@ from cli_support import as_json, autorl, contents, finished_study, query, study_
 from autorl.core.plain_text import number
 
 
-def test_scores(folder):
-    return {
-        seed: value
-        for seed, value in query(
-            folder, "SELECT seed, value FROM tests WHERE label = 'incumbent' AND objective = 0"
-        )
-    }
-
-
-test_scores.__test__ = False
+def held_out_scores(folder):
+    condition = "label = 'incumbent' AND objective = 0"
+    return dict(query(folder, f"SELECT seed, value FROM tests WHERE {condition}"))
 
 
 def test_the_result_is_the_mean_of_the_test_rows_of_the_database(tmp_path):
     found = as_json("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
-    scores = test_scores(tmp_path / "s")
+    scores = held_out_scores(tmp_path / "s")
     assert sorted(scores) == [100, 101, 102, 103, 104, 105]
     assert found["test"]["value"] == pytest.approx(np.mean(list(scores.values())))
     assert {int(seed): value for seed, value in found["test"]["seeds"].items()} == scores
-    assert (
-        found["test"]["interval"]["low"]
-        < found["test"]["value"]
-        < found["test"]["interval"]["high"]
-    )
-    ((tuning, n_seeds),) = query(
-        tmp_path / "s",
-        "SELECT score, n_seeds FROM proposals WHERE proposal = ?",
-        found["incumbent"]["proposal"],
-    )
-    assert found["tuning"] == {"value": json.loads(tuning)[0], "n_seeds": n_seeds}
-    assert found["gap"] == pytest.approx(found["tuning"]["value"] - found["test"]["value"])
-    assert found["tuning"]["value"] == max(
-        json.loads(score)[0] for (score,) in query(tmp_path / "s", "SELECT score FROM proposals")
-    )
+    interval = found["test"]["interval"]
+    assert interval["low"] < found["test"]["value"] < interval["high"]
+    rows = query(tmp_path / "s", "SELECT proposal, score, n_seeds FROM proposals")
+    scores = {proposal: (json.loads(score)[0], n_seeds) for proposal, score, n_seeds in rows}
+    tuning = found["tuning"]
+    assert (tuning["value"], tuning["n_seeds"]) == scores[found["incumbent"]["proposal"]]
+    assert tuning["value"] == max(score for score, _ in scores.values())
+    assert found["gap"] == pytest.approx(tuning["value"] - found["test"]["value"])
     assert found["proposals"] == {"scored": 8}
 
 
 def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
     text = autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet").stdout
-    value = number(np.mean(list(test_scores(tmp_path / "s").values())))
+    value = number(np.mean(list(held_out_scores(tmp_path / "s").values())))
     assert text.index(value) < text.index("tuning score")
-    for part in (
-        "6 held-out seeds",
-        "2 tuning seeds",
-        "gap",
-        "default",
-        "difference",
-        "8 scored",
-        "8 configurations: 8 complete",
-    ):
-        assert part in text
+    parts = ["6 held-out seeds", "2 tuning seeds", "gap", "default", "difference", "8 scored"]
+    assert all(part in text for part in [*parts, "8 configurations: 8 complete"])
     assert f"autorl best {tmp_path / 's'}" in text
     assert "autorl export" not in text  # the synthetic trainer has no models
 
 
 def test_options_and_settings_reach_the_study_file(tmp_path):
-    autorl(
-        *(
-            "tune",
-            study_file(tmp_path),
-            "--out",
-            tmp_path / "s",
-            "--quiet",
-            "--runs",
-            8,
-            "--steps",
-            50,
-            "--seed",
-            3,
-        ),
-        *("--optimizer", "sobol", "--workers", 1),
-        *("--set", "seeds.test=2", "--set", "fidelity.evaluations=2"),
-    )
+    options = [
+        "--runs",
+        "8",
+        "--steps",
+        "50",
+        "--seed",
+        "3",
+        "--optimizer",
+        "sobol",
+        "--workers",
+        "1",
+    ]
+    options += ["--set", "seeds.test=2", "--set", "fidelity.evaluations=2", "--quiet"]
+    autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", *options)
     frozen = yaml.safe_load((tmp_path / "s" / "study.yaml").read_text())
-    assert frozen["budget"] == {"runs": 8.0} | {
-        key: None for key in frozen["budget"] if key != "runs"
-    }
-    assert frozen["fidelity"]["steps"] == 50
-    assert frozen["fidelity"]["evaluations"] == 2
+    assert {key: value for key, value in frozen["budget"].items() if value} == {"runs": 8.0}
+    assert (frozen["fidelity"]["steps"], frozen["fidelity"]["evaluations"]) == (50, 2)
     assert (frozen["seed"], frozen["optimizer"]["name"]) == (3, "sobol")
     assert frozen["seeds"] == {"tuning": [0, 1], "test": [100, 101]}
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(4,)]
-
-
-def test_an_environment_for_a_trainer_that_has_none_is_refused(tmp_path):
-    said = autorl(
-        "tune", study_file(tmp_path), "--env", "Toy-v0", "--out", tmp_path / "s", code=2
-    ).stderr
-    assert "environment.id: synthetic trains in no environment, got 'Toy-v0'" in said
-    assert not (tmp_path / "s").exists()
 
 
 def test_the_default_folder_is_named_after_the_study(tmp_path, monkeypatch):
@@ -128,10 +92,9 @@ def test_a_second_tune_in_the_same_folder_is_refused_and_changes_nothing(tmp_pat
 
 @pytest.mark.parametrize("more", ["+8", "8"])
 def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start(tmp_path, more):
-    whole = as_json(
-        "tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet"
-    )
-    autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
+    file = study_file(tmp_path, budget={"runs": 24})
+    whole = as_json("tune", file, "--out", tmp_path / "whole", "--quiet")
+    finished_study(tmp_path, "s")
     found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet")
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(12,)]
     assert found["test"] == whole["test"]
@@ -139,13 +102,8 @@ def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start
 
 
 def test_a_study_without_test_seeds_says_so_and_can_be_tested_later(tmp_path):
-    text = autorl(
-        "tune",
-        study_file(tmp_path, seeds={"tuning": 2, "test": 0}),
-        "--out",
-        tmp_path / "s",
-        "--quiet",
-    ).stdout
+    file = study_file(tmp_path, seeds={"tuning": 2, "test": 0})
+    text = autorl("tune", file, "--out", tmp_path / "s", "--quiet").stdout
     assert "there is no number to report yet" in text
     assert f"autorl test {tmp_path / 's'}" in text
     assert as_json("test", tmp_path / "s", "--seeds", 5, "--quiet")["test"]["n_seeds"] == 5
@@ -158,10 +116,8 @@ def test_progress_lines_change_with_the_phase_and_stay_off_standard_output_with_
     result = autorl("tune", study_file(tmp_path), "--out", tmp_path / "b", "--json")
     assert json.loads(result.stdout)["test"]["n_seeds"] == 6
     assert result.stderr.startswith("search")
-    assert (
-        autorl("tune", study_file(tmp_path), "--out", tmp_path / "c", "--json", "--quiet").stderr
-        == ""
-    )
+    quiet = autorl("tune", study_file(tmp_path), "--out", tmp_path / "c", "--json", "--quiet")
+    assert quiet.stderr == ""
 
 
 def test_a_study_whose_every_run_crashes_exits_1_with_one_line_and_keeps_the_record(tmp_path):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import threading
+import urllib.request
 
 import pytest
 from cli_support import autorl, finished_study
@@ -18,6 +19,7 @@ from signal_studies import default_signals
 from autorl.core.seeds import SeedPlan
 from autorl.study.tuner import Tuner
 
+WATCH = [sys.executable, "-m", "autorl", "watch"]
 SPACE = {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}
 
 
@@ -32,7 +34,7 @@ class Terminal:
         environment = {key: value for key, value in os.environ.items() if key not in sizes}
         self.drawn = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "autorl", "watch", str(folder), "--interval", "0.1"],
+            [*WATCH, str(folder), "--interval", "0.1"],
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
@@ -132,15 +134,7 @@ def test_without_a_terminal_a_finished_study_is_one_block(tmp_path):
 def test_without_a_terminal_there_is_a_block_for_each_change(tuner, tmp_path):
     tuner.tell(tuner.ask(), 0.25)
     trial = tuner.ask()
-    command = [
-        sys.executable,
-        "-m",
-        "autorl",
-        "watch",
-        str(tmp_path / "study"),
-        "--interval",
-        "0.1",
-    ]
+    command = [*WATCH, str(tmp_path / "study"), "--interval", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         output = []
         reader = threading.Thread(target=lambda: output.extend(process.stdout), daemon=True)
@@ -158,6 +152,44 @@ def test_without_a_terminal_there_is_a_block_for_each_change(tuner, tmp_path):
     assert "stopped: go on with" in blocks[-1]
 
 
-def test_a_folder_without_a_study_is_refused_in_a_line(tmp_path):
-    done = autorl("watch", tmp_path, code=2)
-    assert "holds no study" in done.stderr
+# -- on the web ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_it_prints_its_address_and_ends_at_a_signal(tmp_path, number, code):
+    finished_study(tmp_path, seeds={"tuning": 2, "test": 0})
+    process = subprocess.Popen(
+        [*WATCH, "--web", str(tmp_path), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=default_signals,
+    )
+    try:
+        address, _, rest = process.stdout.readline().partition("  ")
+        assert address.startswith("http://127.0.0.1:")
+        assert "studies now: 1" in rest
+        with urllib.request.urlopen(f"{address}state", timeout=PATIENCE) as answer:
+            assert b"finished" in answer.read()
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == code
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("token", "folder", "said"),
+    [
+        ("", "nothing", "is not a folder"),
+        ("short", "", "AUTORL_WEB_TOKEN: expected at least 16 letters and digits"),
+        ("0123456789abcdef;Path=/", "", "AUTORL_WEB_TOKEN: expected at least 16 letters"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_a_line(tmp_path, monkeypatch, token, folder, said):
+    monkeypatch.setenv("AUTORL_WEB_TOKEN", token)
+    error = autorl("watch", "--web", tmp_path / folder, code=2).stderr
+    assert said in error
+    assert error.count("\n") == 1

@@ -161,8 +161,8 @@ class MLflowTracker(Tracker):
             number = client.create_experiment(name, artifact_location=artifacts)
         token: str | None = ""
         while token is not None:
-            wanted = f"tags.`autorl.study_id` = '{study.id}'"
-            page = client.search_runs([number], wanted, page_token=token or None)
+            of_study = f"tags.`autorl.study_id` = '{study.id}'"
+            page = client.search_runs([number], of_study, page_token=token or None)
             for run in page:
                 tags = run.data.tags
                 self._runs[int(tags.get("autorl.run", _STUDY))] = _Run(
