@@ -34,7 +34,7 @@ class LazyCommand(TyperCommand):
 
 
 class OnceCommand(TyperCommand):
-    """A command whose options are given once, but for those that list."""
+    """A command that takes each option once, unless it is a list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, which names no value twice."""

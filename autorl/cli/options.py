@@ -47,7 +47,7 @@ Trust = Annotated[
 def say(text: object = "", *, err: bool = False) -> None:
     """Print text on standard output or standard error.
 
-    A terminal obeys no control character of others in it.
+    Control characters in text of others do not reach a terminal.
     """
     typer.echo(printable(str(text)), err=err)
 

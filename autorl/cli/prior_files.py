@@ -128,7 +128,7 @@ def suggest(
     top: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Configurations to try first, by what landscapes say."""
+    """Configurations to try first, according to landscapes."""
     searched = load_space(space, Path.cwd())
     # `ppo-small` is a space of `ppo`.
     algorithms = (algorithm_of(space).split("-")[0],)

@@ -193,10 +193,10 @@ class Allocator:
 
 
 def shortage(capacity: Capacity, needs: Resources) -> tuple[str, str] | None:
-    """Say what a segment needs and an idle machine does not have.
+    """Name a need of a segment that an idle machine cannot meet.
 
     Returns:
-        The key of the resource and a message, None where the segment can run.
+        The key of the resource and a message, None if the segment can run.
     """
     if capacity.cpu is not None and needs.cpu > capacity.cpu:
         cores = counted(needs.cpu, "core")

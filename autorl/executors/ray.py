@@ -341,7 +341,7 @@ class Ray:
         self._say(f"caution: {message}; waiting for the autoscaler")
 
     def _missing(self, resources: Resources) -> str:
-        """Say what a segment needs that no node has."""
+        """Name a need of a segment that no node meets."""
         lines = []
         for name, amount in needs(resources).items():
             most = max((node.resources.get(name, 0.0) for node in self._usable), default=0.0)

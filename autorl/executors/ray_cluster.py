@@ -333,7 +333,7 @@ class Cluster:
             raise WorkerLostError(_reason(error), certain=False) from None
 
     def cancel(self, calls: Iterable[object], group: Any = None) -> None:
-        """Interrupt what is on its way, and give the hosts of a gang back."""
+        """Interrupt running calls, and give the hosts of a gang back."""
         for call in calls:
             with suppress(Exception):  # of many kinds: it is gone already, or the cluster is
                 self._ray.cancel(call)

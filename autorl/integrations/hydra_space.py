@@ -62,7 +62,7 @@ class Searched:
         self.stated.add(name)
 
     def start_from(self, values: Mapping[str, Any]) -> Space:
-        """Make the space, whose default configuration has the application's own values.
+        """Make the space, with the application's own values as defaults.
 
         If these values are not a configuration of the space, the space's own defaults stand.
         """

@@ -230,7 +230,7 @@ def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) 
 def _read_space(
     hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]
 ) -> tuple[Searched, list[str]]:
-    """Read what is searched, and the overrides that every job has.
+    """Read the searched space, and the overrides that every job has.
 
     For one key the command line comes before `params`, and `params` before `search_space`.
     """

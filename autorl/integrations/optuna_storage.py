@@ -88,7 +88,7 @@ class OptunaStorage(Callback):
         """Open the Optuna study, and read the trials of earlier sessions.
 
         Raises:
-            InputError: the storage has another one of this name.
+            InputError: the storage has another study of this name.
         """
         self._info = study
         self._objectives = [Objective(**item) for item in study.objectives]

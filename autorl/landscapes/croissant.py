@@ -149,9 +149,7 @@ def record_set_names(files: Iterable[str]) -> dict[str, str]:
 
 
 def structure(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a description claims about the files, without its prose.
-
-    It is the hash and (column, type) of each file.
+    """Return the hash and (column, type) of each file that a description names.
 
     Raises:
         InputError: it is not a Croissant description of Parquet files.

@@ -22,7 +22,7 @@ _MIN_LEAF = 3
 
 
 class Regressor(Protocol):
-    """The part of scikit-learn's RandomForestRegressor that is used."""
+    """The part of scikit-learn's RandomForestRegressor that we use."""
 
     estimators_: Sequence[Any]
     estimators_samples_: Sequence[npt.NDArray[np.int64]]

@@ -47,7 +47,7 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
         self._engine: Any = None
 
     def blind(self, number: int) -> bool:
-        """Results have a part in no proposal."""
+        """Say that no proposal reads results."""
         return True
 
     def _ask(self, rng: np.random.Generator) -> Proposal:

@@ -68,9 +68,9 @@ def _shares(spec: Spec) -> list[Share]:
 
 
 def placement_rows(spec: Spec) -> list[tuple[str, str]]:
-    """Write what the segments of each algorithm have.
+    """Write the resources of the segments of each algorithm.
 
-    Nothing where nobody asks for anything.
+    There are no rows if nobody asks for any.
     """
     plain_study = set(spec.resources_by_algorithm.values()) == {Resources()}
     if plain_study and not spec.executor.devices and spec.resources is None:

@@ -246,7 +246,7 @@ class _Simulation:
         self.segments: list[Segment] = []
 
     def run(self) -> bool:
-        """Train all there is, and say whether it was too much."""
+        """Train all segments, and say whether they were too many."""
         while segments := self._driver.advance():
             for segment in segments:
                 self._study.record(self._outcome(segment))

@@ -31,7 +31,7 @@ class Leg:
         member: the slot it fills.
         start: nominal step it begins at.
         parent: whose agent it begins with; None: a new one.
-        donor: the member of another slot that it copies; None where it continues its own.
+        donor: the member of another slot that it copies; None if it continues its own.
     """
 
     row: ProposalRow

@@ -24,7 +24,7 @@ class Difference:
 
     Attributes:
         part: its name.
-        values: what it is, by the name of the study.
+        values: its value in each study, by name.
         fatal: whether scores have no common meaning at all.
     """
 

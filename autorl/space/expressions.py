@@ -111,9 +111,9 @@ def _tokens(names: Collection[str]) -> re.Pattern[str]:
 
 
 def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
-    """Return the value `node` spells.
+    """Return the value that `node` spells.
 
-    It is a number, a word or quoted text, or a list of those, as a tuple.
+    It is a number, a word, quoted text, or a list of these, as a tuple.
 
     Raises:
         InputError: it is an expression, or the name of a hyperparameter.

@@ -249,10 +249,10 @@ def _is_number(hyperparameter: Hyperparameter) -> bool:
 def check_constants(
     constants: Mapping[str, object], hyperparameters: Mapping[str, Hyperparameter]
 ) -> dict[str, float]:
-    """Return them as finite numbers under names that no hyperparameter has.
+    """Return constants as finite numbers under names that no hyperparameter has.
 
     Raises:
-        InputError: it is not so; `key` names the constant.
+        InputError: a number or a name is wrong; `key` names the constant.
     """
     numbers: dict[str, float] = {}
     for name, value in constants.items():

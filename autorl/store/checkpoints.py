@@ -263,7 +263,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
-    """Name what of a checkpoint differs from what was saved, or None.
+    """Name the difference of a checkpoint from the saved one, or None.
 
     Files that were not saved do not count: a script may leave a file in the folder it continues
     from. With no hashes (a checkpoint that is no folder) nothing is checked.
@@ -272,7 +272,7 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
         One phrase that names the first such file.
 
     Raises:
-        StorageError: the disk does not give it.
+        StorageError: the disk cannot be read.
     """
     if not checkpoint_files:
         return None

@@ -33,7 +33,7 @@ _TRIES = 10  # epochs that others may take while this one is taking its own
 
 @dataclass(frozen=True)
 class Holder:
-    """The driver that took an epoch, as it wrote itself down.
+    """The driver that took an epoch, as its file describes it.
 
     Attributes:
         study: identity of its study.

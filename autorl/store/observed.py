@@ -28,7 +28,7 @@ def from_json(fields: Mapping[str, Any]) -> Event:
     """The inverse of `to_json`.
 
     Raises:
-        ValueError: it is no such event.
+        ValueError: the JSON is no such event.
     """
     match codec.read_event(fields["event"], fields["body"]):
         case ProposalMade(proposed=proposed):

@@ -197,7 +197,7 @@ class StudyTables(EventLog):
         return int(self._one(f"SELECT count(*) FROM {_SEARCHED} AND resume_from IS NULL"))
 
     def charged(self) -> list[ChargedRow]:
-        """List what each proposal costs, the latest first."""
+        """List the cost of each proposal, the latest first."""
         rows = self._query(
             "SELECT proposal, until, coalesce((SELECT until FROM proposals AS parent WHERE "
             "parent.proposal = proposals.resume_from), 0), resume_from, baseline, anew, charged "

@@ -66,7 +66,7 @@ def session(spec: Spec, files: Mapping[str, str]) -> dict[str, object]:
 def installed_version(package: str) -> str | None:
     """Return the version of an installed package.
 
-    The result is None where it is not installed.
+    The result is None if it is not installed.
     """
     try:
         return importlib.metadata.version(package)

@@ -172,8 +172,8 @@ class Study:
         `trust` opens pickles of others in its checkpoints.
 
         Raises:
-            InputError: there is none, another driver works on it, a file of it is torn or lost, its
-                study file was changed, or its storage cannot be used or has gone on elsewhere.
+            InputError: there is no study, another driver works on it, a file is torn or lost, the
+                study file was changed, or the storage cannot be used or has gone on elsewhere.
         """
         with collection_paused():
             store = Store.open(folder)

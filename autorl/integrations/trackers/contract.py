@@ -156,7 +156,7 @@ def state_of(study: StudyInfo, run: RunInfo, outcome: Outcome) -> str:
 def ended_runs(result: Result) -> dict[int, dict[Any, Any]]:
     """List the runs of all sessions by number, as `Result.trials`.
 
-    A kill may have come between the record of an end and the word to a callback.
+    After a kill a recorded end may be missing in a tracker.
     """
     return {row["run"]: row for row in result.trials().to_dict("records")}
 

@@ -69,9 +69,9 @@ def curves_of(content: Mapping[str, Any]) -> Curves:
 
 
 def read_curves(data: Dataset) -> Curves | None:
-    """Read the curves of a landscape or study, None without any.
+    """Read the curves of a landscape or study, None if there are none.
 
-    Runs that lack an evaluation, as those that a study has stopped, are left out.
+    Runs that lack an evaluation, such as stopped ones, are left out.
     """
     grid = data.grid
     columns = grid.columns(len(grid.steps) - 1)

@@ -119,7 +119,7 @@ class StudyCurves:
 def reference_curves(
     gathered: Gathered, environment: str | None, *, n_seeds: int, reduction: Reduction, named: bool
 ) -> StudyCurves:
-    """Make the reference curves of a study of what sources bring.
+    """Make the reference curves of a study from its sources.
 
     Args:
         gathered: tables with their curves, and lines about what is none.

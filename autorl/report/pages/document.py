@@ -54,7 +54,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Bar:
-    """How far something is, 0 to 1."""
+    """A bar of progress, 0 to 1."""
 
     share: float
     block: ClassVar = "bar"

@@ -131,7 +131,7 @@ class StudySite:
         return Answer(200, HTML, page(*look.value, live).encode())
 
     def folders(self) -> list[Path]:
-        """List the folders of studies that there are now."""
+        """List the folders of studies at this moment."""
         return [study.folder for study in self._present()]
 
     def _front_page(self) -> Answer:

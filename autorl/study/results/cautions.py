@@ -90,7 +90,7 @@ def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
 
 
 def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
-    """Say that test runs failed, and what that does to the scores.
+    """Say that test runs failed, and how this changes the scores.
 
     Args:
         entries: what was tested, the incumbent first.

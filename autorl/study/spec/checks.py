@@ -78,7 +78,7 @@ def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
 
     Args:
         spec: the study.
-        data: the study file as written; where it says nothing, the trainer's or the space's own
+        data: the study file as written; if it says nothing, the trainer's or the space's own
             number holds.
 
     Raises:

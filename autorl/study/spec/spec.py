@@ -230,7 +230,7 @@ class Spec(sections.Section):
 
     @property
     def steps(self) -> str:
-        """Name what its trainers count.
+        """Name the steps that its trainers count.
 
         It is `environment steps`, `optimizer steps`, or `steps` of the user's own.
         """

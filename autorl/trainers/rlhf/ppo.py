@@ -138,7 +138,7 @@ class _Run:
         """Return the hyperparameters of the configuration as PPO holds them now.
 
         Raises:
-            RuntimeError: one did not take.
+            RuntimeError: a value did not take.
         """
         in_force = self.ppo.applied()
         step = min(self.ppo.step, self.segment.horizon)

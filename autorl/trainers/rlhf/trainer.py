@@ -331,7 +331,7 @@ def parent_state(
     values: Mapping[str, object],
     changes: Mapping[str, Change],
 ) -> dict[str, Any] | None:
-    """Return what the parent's checkpoint says of itself, checked.
+    """Return the checked state in the parent's checkpoint.
 
     A run from scratch has none.
 

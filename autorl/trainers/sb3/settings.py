@@ -160,7 +160,7 @@ class Settings:
         """Return the values hyperparameters really have in a model now.
 
         Raises:
-            RuntimeError: one of them is not what was asked for.
+            RuntimeError: a value did not take.
         """
         asked = self.at(model.num_timesteps, horizon)
         applied: dict[str, Any] = {}

@@ -221,7 +221,7 @@ def is_over(agents: Sequence[Any], terminated: Any, truncated: Any) -> bool:
     """Tell whether a game is over for its agents.
 
     Raises:
-        ValueError: it is for some of them only.
+        ValueError: the game is over for some of them only.
     """
     ended = [bool(terminated[agent] or truncated[agent]) for agent in agents]
     if any(ended) and not all(ended):
