@@ -70,23 +70,12 @@ def test_a_script_ended_from_outside_is_lost_in_every_executor(name):
     assert outcome.message == "the command ended with signal 9 (SIGKILL): no error output"
 
 
-@pytest.mark.parametrize("number", FROM_OUTSIDE)
-def test_signals_from_outside_make_a_script_lost(number):
-    outcome = outcomes(
-        executors.make("in_process", trainers.load, 1), [script(KILL_ITSELF.format(signal=number))]
-    )["s"]
-    assert outcome.status is Status.LOST
-    assert number.name in outcome.message
-
-
-@pytest.mark.parametrize("number", OWN_FAULTS)
-def test_faults_of_a_script_itself_are_crashes(number):
-    code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
-        + KILL_ITSELF.format(signal=number)
-    )
-    outcome = outcomes(executors.make("in_process", trainers.load, 1), [script(code)])["s"]
-    assert outcome.status is Status.CRASH
+@pytest.mark.parametrize("number", [*FROM_OUTSIDE, *OWN_FAULTS])
+def test_a_signal_from_outside_makes_a_script_lost_and_a_fault_of_its_own_a_crash(number):
+    code = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
+    ended = script(code + KILL_ITSELF.format(signal=number))
+    outcome = outcomes(executors.make("in_process", trainers.load, 1), [ended])["s"]
+    assert outcome.status is (Status.LOST if number in FROM_OUTSIDE else Status.CRASH)
     assert number.name in outcome.message
 
 

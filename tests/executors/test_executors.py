@@ -104,17 +104,6 @@ def test_what_a_trainer_raises_is_an_outcome(executor, tmp_path, act, status, me
 
 
 @pytest.mark.parametrize("name", ["threads", "processes"])
-def test_a_killed_worker_is_lost_and_the_executor_goes_on(name):
-    executor = executors.make(name, misbehaving.load, 1)
-    executor.submit([segment("dies", "die"), segment("good")])
-    outcomes, _ = drain(executor, 2)
-    executor.close()
-    assert outcomes["dies"].status is Status.LOST
-    assert "signal 9 (SIGKILL)" in outcomes["dies"].message
-    assert outcomes["good"].status is Status.DONE
-
-
-@pytest.mark.parametrize("name", ["threads", "processes"])
 def test_time_limit_ends_the_slow_segment_and_spares_the_other(name, clock):
     executor = executors.make(name, misbehaving.load, 2, limits=Limits(seconds=10_000))
     executor.submit([segment("slow", "hang"), segment("good"), segment("late")])
@@ -301,19 +290,6 @@ def test_a_log_holds_the_beginning_and_the_end_of_what_anything_in_a_segment_pri
         )
         assert b"bytes left out here]" in text[HEAD : HEAD + 100]
         assert b"last\n" in text[-100:]
-
-
-@pytest.mark.parametrize("name", ["in_process", "processes"])
-def test_the_traceback_of_a_long_exception_is_cut_like_any_other_output(tmp_path, name):
-    made, log = executors.make(name, misbehaving.load, 1), tmp_path / "0.log"
-    made.submit([segment("0", act="raise", log=str(log), characters=5_000_000)])
-    outcomes, _ = drain(made, 1)
-    made.close()
-    assert outcomes["0"].status is Status.CRASH
-    text = log.read_bytes()
-    assert len(text) < HEAD + TAIL + 100
-    assert b"Traceback" in text[:1000]
-    assert text.rstrip().endswith(b"vvv")
 
 
 def test_a_log_whose_study_folder_is_gone_is_no_line_and_makes_no_folder(tmp_path, capfd):

@@ -3,11 +3,9 @@
 import sys
 from pathlib import Path
 
-import misbehaving
 import pytest
 from segments import segment_of
 
-from autorl import executors
 from autorl.core.types import Config, Fence, Outcome, Report, SegmentId, Status, TrainerSpec
 from autorl.executors.shared import SharedExecutor, load_apart
 
@@ -176,24 +174,6 @@ def test_two_studies_cannot_have_one_name():
     _, shared, _, _ = two_views(1)
     with pytest.raises(ValueError, match="'a'"):
         shared.view("a", Backend(1))
-
-
-@pytest.mark.parametrize("name", ["in_process", "threads", "processes"])
-def test_real_executors_run_equal_segments_of_two_studies(name):
-    backend = executors.make(name, misbehaving.load, 2)
-    shared = SharedExecutor()
-    views = [shared.view(study, backend) for study in "ab"]
-    try:
-        for view in views:
-            view.submit(segments(2))
-        for view in views:
-            outcomes = []
-            while len(outcomes) < 2:
-                outcomes += [item for item in view.poll(0.5) if isinstance(item, Outcome)]
-            assert {outcome.key for outcome in outcomes} == {item.key for item in segments(2)}
-            assert {outcome.status for outcome in outcomes} == {Status.DONE}
-    finally:
-        shared.close()
 
 
 def test_a_worker_imports_nothing_of_other_studies(tmp_path, monkeypatch):

@@ -111,15 +111,6 @@ def test_what_differs_from_what_was_saved_is_damaged(tmp_path):
     assert entries(tmp_path / "cache") == set()
 
 
-def test_what_was_saved_here_is_taken_over(tmp_path):
-    source = Source(tmp_path / "a", "a")
-    cache = CheckpointCache(tmp_path / "cache", bound=9 * KILOBYTE)
-    cache.adopt(source.folder, source.files)
-    assert not source.folder.exists()
-    assert use(cache, source) == "a"
-    assert source.fetched == 0
-
-
 def test_what_a_killed_process_left_goes(tmp_path):
     cache = CheckpointCache(tmp_path / "cache", bound=0)
     child = os.fork()
@@ -163,21 +154,6 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     assert cache.folder == tmp_path / "deep" / "er" / "checkpoints"
     assert [use(cache, source), use(CheckpointCache(), source)] == ["a", "a"]
     assert source.fetched == 1
-
-
-def test_a_cache_may_be_full_to_its_bound(tmp_path):
-    sources = [Source(tmp_path / letter, letter) for letter in "ab"]
-    cache = CheckpointCache(tmp_path / "deep" / "cache", bound=2 * KILOBYTE)
-    for source in sources:
-        use(cache, source)
-    third = Source(tmp_path / "c", "")
-    use_empty(cache, third)
-    assert entries(cache.folder) == {content_key(one.files) for one in (*sources, third)}
-
-
-def use_empty(cache, source):
-    with cache.reading(source.files, source) as folder:
-        assert (folder / "weights").read_text() == ""
 
 
 def test_a_checkpoint_is_taken_over_once_and_makes_room_for_itself(tmp_path):

@@ -4,15 +4,10 @@ import errno
 import hashlib
 import os
 import shutil
-import sqlite3
 
 import pytest
 
 from autorl.store.checkpoints import damage, file_hashes, folder_size, remove, set_aside, sync_tree
-from autorl.store.events import SegmentEnded
-from autorl.store.log import EventLog
-from autorl.study import Study
-from autorl.study.spec import load_spec
 
 
 @pytest.fixture
@@ -88,29 +83,6 @@ def test_other_files_do_not_count_and_without_hashes_nothing_is_checked(saved):
     (saved / "left by a script").write_text("x")
     assert damage(saved, hashes) is None
     assert damage(saved / "nowhere", {}) is None
-
-
-def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):
-    study = {
-        "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}}},
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
-        "fidelity": {"steps": 100, "evaluations": 2},
-        "budget": {"runs": 3},
-        "seeds": {"tuning": 1, "test": 0},
-        "optimizer": "random",
-        "executor": {"name": "in_process"},
-        "keep": {"checkpoints": "lineage"},
-    }
-    study = Study.create(load_spec(study), tmp_path / "study")
-    study.run()
-    study.close()
-    with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
-        ended = EventLog.of(connection).events(SegmentEnded)
-    assert len(ended) >= 3
-    for event in ended:
-        checkpoint = event.outcome.checkpoint
-        assert checkpoint.files == file_hashes(tmp_path / "study" / checkpoint.path)
-        assert checkpoint.files
 
 
 def test_damaged_checkpoints_of_one_name_are_numbered(tmp_path):

@@ -13,15 +13,6 @@ def test_a_place_is_a_host_since_it_was_started_and_its_process_numbers():
     assert host_identity() == f"{socket.gethostname()}-{boot}-{numbers}"
 
 
-def test_a_process_lives_until_it_ends(monkeypatch):
-    assert lives(os.getpid())
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert not lives(child)
-
-
 def test_a_process_of_another_user_lives_and_is_not_touched(monkeypatch):
     sent = []
 

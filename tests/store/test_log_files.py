@@ -74,18 +74,6 @@ def test_the_size_of_all_logs(tmp_path):
     assert log_bytes(tmp_path / "logs") == 9
 
 
-def test_a_log_keeps_a_mebibyte_of_both_ends(tmp_path):
-    path, mebibyte = tmp_path / "a.log", 2**20
-    data = b"".join(bytes([letter]) * mebibyte for letter in b"abcde")
-    log = CappedLog(path)
-    log.write(data[: 3 * mebibyte - 1])
-    assert path.stat().st_size == 3 * mebibyte - 1, "as much while it grows"
-    log.write(data[3 * mebibyte - 1 :])
-    log.close()
-    line = b"\n[autorl: %d bytes left out here]\n" % (3 * mebibyte)
-    assert path.read_bytes() == data[:mebibyte] + line + data[-mebibyte:]
-
-
 def test_a_process_prints_what_it_writes_into_its_own_log(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(log_files, "_printed", None)
     own, other = tmp_path / "own.log", tmp_path / "other.log"

@@ -2,7 +2,6 @@
 
 import fcntl
 import gc
-import json
 import re
 import sqlite3
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import textwrap
 import threading
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import yaml
@@ -41,7 +39,6 @@ from autorl.store.events import (
 from autorl.store.folder import LOCK_FILE
 from autorl.store.integrity import event_hash
 from autorl.store.log import add_event
-from autorl.store.snapshot import snapshot
 from autorl.store.study_file import recordable
 from autorl.study import Study
 from autorl.study.folder.backup import backup
@@ -143,16 +140,6 @@ def test_a_body_that_is_none_of_its_kind_is_damage(tmp_path):
     store.close()
 
 
-def test_what_cannot_be_stored_leaves_no_trace(tmp_path):
-    store = Store.create(tmp_path / "s", "text", "")
-    with pytest.raises(
-        TypeError, match="cannot be stored: use numbers, strings, lists and mappings"
-    ):
-        store.append(SessionBegun(FrozenMap(x=object())))
-    assert [event.kind for event in store.events()] == ["study_file"]
-    store.close()
-
-
 def test_events_are_never_changed_or_deleted(tmp_path):
     """No statement of a whole study touches a row of the log again."""
     study = Study.create(spec_of(keep={"checkpoints": "none"}), tmp_path / "s")
@@ -187,15 +174,6 @@ def test_on_append_sees_an_event_only_once_it_is_durable(tmp_path):
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_left_by_a_kill_before_anything_was_stored_can_be_used(tmp_path):
-    (tmp_path / "study.lock").write_text("")
-    (tmp_path / ".tmp-abc").write_text("half a study file")
-    store = Store.create(tmp_path, "text", "")
-    store.append(NOTE)
-    store.close()
-    assert (tmp_path / "study.yaml").read_text() == "text"
-
-
 def test_a_study_killed_before_its_study_file_was_written_starts_from_nothing(tmp_path):
     """The database comes first: a folder with it alone is no study yet."""
     Study.create(spec_of(), tmp_path / "s").close()
@@ -206,13 +184,6 @@ def test_a_study_killed_before_its_study_file_was_written_starts_from_nothing(tm
     assert study.run().counts == {"scored": 3}
     assert [event.kind for event in study.store.events()].count("study_file") == 1
     study.close()
-
-
-def test_opening_what_is_no_study_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match=r"holds no study \(study.yaml is missing\)"):
-        Store.open(tmp_path)
-    with pytest.raises(InputError, match="holds no study"):
-        Study.open(tmp_path / "nowhere")
 
 
 def test_the_study_file_of_the_log_has_its_keys_in_their_order_without_secrets():
@@ -264,50 +235,6 @@ def test_a_process_that_a_killed_driver_was_starting_holds_its_lock_for_a_moment
         later.start()
         Store.open(tmp_path / "s").close()
         later.join()
-
-
-HOLDER = """
-    import sys
-    from pathlib import Path
-    from autorl.study.spec import load_spec
-    from autorl.study import Study
-    import json
-    study = Study.create(load_spec(json.loads(sys.argv[2])), Path(sys.argv[1]))
-    study.store.on_append = lambda event: print(event.kind, flush=True)
-    study.run()
-"""
-
-
-def test_a_killed_driver_whose_workers_still_run_does_not_hold_the_lock(tmp_path):
-    """The workers are other processes: none of them may have inherited the lock."""
-    study = {
-        "trainer": {"name": "synthetic", "kwargs": {"seconds": 30.0}},
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
-        "fidelity": {"steps": 10},
-        "budget": {"runs": 2},
-        "parallelism": 2,
-        "seeds": {"tuning": 1, "test": 0},
-        "executor": {"name": "processes", "workers": 2},
-    }
-    command = [
-        sys.executable,
-        "-c",
-        textwrap.dedent(HOLDER),
-        str(tmp_path / "s"),
-        json.dumps(study),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
-        try:
-            assert [driver.stdout.readline().strip() for _ in range(3)] == [
-                "session",
-                "proposed",
-                "proposed",
-            ]
-        finally:
-            driver.kill()
-    reopened = Study.open(tmp_path / "s")
-    assert len(reopened.advance()) == 2
-    reopened.close()
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -375,15 +302,6 @@ def test_a_schema_that_is_not_ours_is_refused_by_writers_and_readers(tmp_path, s
 # -- moved studies ---------------------------------------------------------------------------------------------
 
 
-def test_a_store_in_memory_has_no_folder():
-    store = Store.in_memory()
-    store.append(SessionBegun(FrozenMap(a=1)))
-    assert [recorded.event for recorded in store.events()] == [SessionBegun(FrozenMap(a=1))]
-    assert (store.folder, store.relative("/a/b"), store.locate("c")) == (None, "/a/b", "c")
-    assert not store.owns(Path("/a/b"))
-    store.close()
-
-
 def test_a_locked_database_is_a_study_error(tmp_path):
     store = Store.create(tmp_path / "s", "text", "")
     store._connection.execute("PRAGMA busy_timeout = 50")
@@ -411,11 +329,3 @@ def test_a_disk_that_is_full_at_the_start_is_one_line(tmp_path, monkeypatch):
         Store.create(tmp_path / "s", "text", "")
     monkeypatch.setattr(module, "_connect", connect)
     Store.create(tmp_path / "s", "text", "").close()
-
-
-def test_a_snapshot_of_a_database_without_a_log_has_none_either(tmp_path):
-    path = tmp_path / "study.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE other (x)")
-    with closing(snapshot(path)) as copy:
-        assert copy.execute("SELECT name FROM sqlite_master").fetchall() == [("other",)]

@@ -9,7 +9,6 @@ from segments import segment_of
 
 from autorl.core.types import Fence, SegmentId
 from autorl.store import Store
-from autorl.store.checkpoints import remove
 from autorl.study.attempts import AttemptFiles
 
 NAME = SegmentId(3, 1)
@@ -67,14 +66,6 @@ def test_an_attempt_that_saves_nothing_has_no_place_for_a_checkpoint(store):
     assert saving.storage == "s3://b/checkpoints/3.1-1-0"
 
 
-def test_without_a_folder_there_is_neither_log_nor_scratch():
-    store = Store.in_memory()
-    attempt = files_of(store).placed(segment(), Fence(1, 0), copy=False)
-    assert (attempt.log, attempt.scratch) == (None, "")
-    files_of(store).sweep([], [])
-    store.close()
-
-
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
@@ -98,23 +89,6 @@ def test_what_ended_attempts_have_printed_is_counted(store):
     assert files.bytes_logged == 37
 
 
-def test_logs_are_not_counted_where_nothing_limits_the_disk(store):
-    files = files_of(store, counts_logs=False)
-    attempt = files.placed(segment(), Fence(1, 0), copy=False)
-    files.begin(attempt)
-    Path(attempt.log).write_bytes(b"x" * 30)
-    files.end(attempt)
-    files.sweep([], [])
-    assert files.bytes_logged == 0
-
-
-def test_logs_of_earlier_sessions_count_when_a_study_is_opened(store):
-    (store.folder / "logs" / "0.0.log").write_bytes(b"x" * 11)
-    files = files_of(store)
-    files.sweep([], [])
-    assert files.bytes_logged == 11
-
-
 # -- what is removed ---------------------------------------------------------------------------------------------------
 
 
@@ -130,17 +104,6 @@ def test_a_late_worker_writes_once_more_and_what_it_wrote_is_cleared(store):
     folder_with(Path(late.folder))
     files.clear([])
     assert left(store) == ["3.1-1-0"], "it was forgotten"
-
-
-def test_an_attempt_that_is_discarded_for_good_is_not_looked_for_again(store):
-    files = files_of(store)
-    attempt = files.placed(segment(), Fence(1, 0), copy=False)
-    files.discard(attempt)
-    folder_with(Path(attempt.folder))
-    files.clear([])
-    assert left(store) == ["3.1-1-0"]
-    files.clear([attempt])
-    assert left(store) == []
 
 
 def test_what_the_study_does_not_own_is_left(store, tmp_path):
@@ -175,21 +138,6 @@ def test_a_folder_within_a_checkpoint_names_that_checkpoint_alone(store):
     assert left(store) == ["1.1-1-0"]
 
 
-def test_a_study_that_never_saved_is_swept_without_an_error(store):
-    store.checkpoints.rmdir()
-    files = files_of(store)
-    files.sweep([], [])
-    assert files.bytes_aside() == 0
-
-
 def test_checkpoints_that_were_set_aside_take_room(store):
     folder_with(store.checkpoints / "damaged" / "1.1-1-0", size=17)
     assert files_of(store).bytes_aside() == 17
-
-
-def test_files_folders_and_what_is_gone_are_removed_alike(tmp_path):
-    (tmp_path / "file").write_text("x")
-    folder_with(tmp_path / "folder")
-    for name in ("file", "folder", "gone"):
-        remove(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []

@@ -31,12 +31,6 @@ def test_attempts_of_a_segment_are_numbered_from_0_in_each_session():
     assert attempts.next_fence(FIRST) == Fence(2, 0)
 
 
-def test_a_fence_names_the_study_where_an_executor_serves_several():
-    attempts = Attempts(retries=1)
-    attempts.study = "1-small"
-    assert attempts.next_fence(FIRST) == Fence(0, 0, "1-small")
-
-
 def test_an_epoch_is_that_of_the_lease_but_never_one_that_was_used():
     attempts = Attempts(retries=1)
     epochs = []
@@ -93,11 +87,3 @@ def test_three_hosts_or_one_too_often_make_a_segment_at_fault(retries, losses, a
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
-
-
-def test_each_status_of_a_dead_attempt_is_news_once():
-    attempts = Attempts(retries=1)
-    key, other = (FIRST, Fence(1, 0)), (FIRST, Fence(1, 1))
-    news = [attempts.is_news(*note) for note in ((key, "done"), (key, "done"), (key, "lost"))]
-    assert news == [True, False, True]
-    assert attempts.is_news(other, "done")

@@ -5,14 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from autorl.core.types import Checkpoint, SegmentId, StorageError
-from autorl.study.checkpoints import (
-    CheckpointSizes,
-    bytes_of,
-    is_there,
-    remove_own,
-    set_aside_own,
-    sweep_storage,
-)
+from autorl.study.checkpoints import CheckpointSizes, bytes_of, is_there, remove_own, set_aside_own
 
 URL = "s3://bucket/x/checkpoints/0.0-1-0"
 OTHER = "s3://elsewhere/0.0-1-0"
@@ -76,13 +69,6 @@ def test_only_the_studys_own_checkpoints_are_removed(tmp_path):
     assert offsite.asked == [("remove", [URL])]
 
 
-def test_without_a_storage_folders_are_removed_all_the_same(tmp_path):
-    own = tmp_path / "checkpoints" / "0.0-1-0"
-    folder_at(own)
-    assert remove_own(store_of(tmp_path), [str(own)]) == []
-    assert not own.exists()
-
-
 def test_what_a_storage_does_not_remove_is_said(tmp_path):
     assert remove_own(store_of(tmp_path, Offsite(fails=True)), [URL]) == [
         "s3://bucket/x does not answer: checkpoints that nobody needs are left there"
@@ -102,17 +88,6 @@ def test_a_damaged_checkpoint_is_set_aside_where_it_lies(tmp_path):
     assert offsite.asked == [("set aside", URL)]
     failing = store_of(tmp_path, Offsite(fails=True))
     assert set_aside_own(failing, URL) == "left there (s3://bucket/x does not answer)"
-
-
-def test_a_storage_is_swept_of_what_no_event_names(tmp_path):
-    saved = [Checkpoint(SegmentId(0, 0), URL)]
-    offsite = Offsite()
-    assert sweep_storage(store_of(tmp_path, offsite), saved) == []
-    assert offsite.asked == [("sweep", [URL])]
-    assert sweep_storage(store_of(tmp_path), saved) == []
-    assert sweep_storage(store_of(tmp_path, Offsite(fails=True)), saved) == [
-        "s3://bucket/x does not answer: what nobody needs is left there"
-    ]
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

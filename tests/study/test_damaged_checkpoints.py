@@ -3,7 +3,6 @@
 import os
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from scripted import Scripted, Toy, chain, run, study_with, toy_spec
@@ -19,11 +18,9 @@ from study_support import (
 )
 from test_lineage import waiting_for
 
-from autorl import executors, trainers
 from autorl.core.types import Status, StudyError
 from autorl.executors import InProcess
 from autorl.executors.worker import run_segment
-from autorl.store import Store
 from autorl.study import Study
 
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
@@ -112,16 +109,6 @@ def test_damaged_checkpoints_change_no_score(tmp_path, capsys, damage):
     )
     aside = {segment_of(path) for path in (checkpoints / "damaged").iterdir()}
     assert {line.split()[2] for line in lines} == aside <= set(map(segment_of, folders))
-
-
-@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_workers_of_their_own_find_it_too(tmp_path, capsys, executor):
-    run_small(tmp_path / "whole", **ASHA)
-    for folder in list(interrupted(tmp_path / "damaged", 30, **ASHA).iterdir()):
-        flip(folder)
-    pool = executors.make(executor, trainers.load, 2)
-    assert scores(resumed(tmp_path / "damaged", pool)) == scores(table(tmp_path / "whole"))
-    assert " is damaged (" in capsys.readouterr().err
 
 
 def test_exchanged_checkpoints_are_not_trained_on(tmp_path, capsys):
@@ -309,13 +296,3 @@ def test_a_kill_after_the_move_ends_with_the_same_scores(tmp_path):
             study.run()
         study.close()
     assert scores(resumed(tmp_path / "killed")) == scores(table(tmp_path / "whole"))
-
-
-@pytest.mark.parametrize(
-    "name", ["1.0", "..", ".", "1.0/..", "../..", "../../elsewhere", "1.0/inner"]
-)
-def test_only_folders_right_among_the_checkpoints_are_moved_or_deleted(tmp_path, name):
-    """A database can name any path as a checkpoint."""
-    store = Store.create(tmp_path / "study", "text", "")
-    assert store.owns(Path(store.locate(f"checkpoints/{name}"))) == (name == "1.0")
-    store.close()

@@ -9,10 +9,9 @@ from scripted import Scripted, Toy, chain, full, listed, study_with, tables, toy
 from study_support import checkpoint_of, saved_segments
 from test_lineage import waiting_for
 
-from autorl import Tuner
 from autorl.core.types import Fence, FrozenMap, Outcome, Report, SegmentId, Status
 from autorl.executors import InProcess
-from autorl.executors.worker import NO_STORAGE, failure, run_segment
+from autorl.executors.worker import failure, run_segment
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict
 from autorl.store.checkpoints import damage
@@ -161,16 +160,6 @@ def test_reports_of_attempts_that_do_not_live_are_noted(monkeypatch):
     assert ignored(study) == [OutcomeIgnored("0.0", 1, 7, "running")]
 
 
-def test_a_full_disk_of_an_attempt_that_does_not_live_does_not_end_the_study(monkeypatch):
-    study = halves(monkeypatch)
-    begin(study)
-    (first,) = study.advance()
-    full_disk = failure(first, Status.LOST, f"{NO_STORAGE}: [Errno 28]", 0.0)
-    study.record(replace(full_disk, fence=Fence(1, 9)))
-    study.record(train(study, first))
-    assert finish(study) == whole(monkeypatch)
-
-
 # -- backup copies -----------------------------------------------------------------------------------------------------
 
 
@@ -182,16 +171,6 @@ def copied(monkeypatch, folder):
     copy = study.driver.work.copy(first.id)
     assert study.advance() == [], "whoever asks for a copy submits it"
     return study, first, copy
-
-
-def test_a_copy_differs_in_its_fence_and_where_it_writes(monkeypatch, tmp_path):
-    study, first, copy = copied(monkeypatch, tmp_path / "study")
-    assert copy == replace(
-        first, fence=Fence(1, 1), folder=copy.folder, scratch=copy.scratch, log=copy.log
-    )
-    for name in ("folder", "scratch", "log"):
-        assert getattr(copy, name) != getattr(first, name)
-    study.close()
 
 
 @pytest.mark.parametrize("winner", [0, 1])
@@ -434,17 +413,3 @@ def test_a_study_that_was_interrupted_is_run_again_as_it_is(monkeypatch, tmp_pat
     assert {segment.fence for segment in trainer.segments} == {Fence(2, 0)}
     assert tables(study) == whole(monkeypatch)
     study.close()
-
-
-def test_a_tuner_knows_nothing_of_fences():
-    tuner = Tuner({"x": {"type": "float", "lower": 0.0, "upper": 1.0}}, "random")
-    lost = tuner.ask()
-    tuner.fail(lost, "lost")
-    told = []
-    while lost.id not in told:
-        trial = tuner.ask()
-        tuner.tell(trial, 1.0)
-        told.append(trial.id)
-    assert len(told) == len(set(told)) > 1
-    assert tuner.ask().id not in told
-    tuner.close()

@@ -6,13 +6,7 @@ import pytest
 from study_support import small_spec
 
 from autorl.core.types import InputError
-from autorl.study.folder.checks import (
-    SEGMENT_NAME,
-    check_covers_folder,
-    check_space,
-    storage_of,
-    unknown_segments,
-)
+from autorl.study.folder.checks import SEGMENT_NAME, check_covers_folder, check_space, storage_of
 
 
 def tables(space=None, proposals=0):
@@ -33,11 +27,6 @@ def tables(space=None, proposals=0):
 def test_names_of_checkpoints_and_logs_name_their_segment(name, segment, proposal):
     match = SEGMENT_NAME.fullmatch(name)
     assert (match["segment"], match["proposal"]) == (segment, proposal)
-
-
-@pytest.mark.parametrize("name", ["12", "12.101-1", "mine", ".tmp-12.101-1-0", "12.101-1-0.txt"])
-def test_other_names_name_no_segment(name):
-    assert SEGMENT_NAME.fullmatch(name) is None
 
 
 # -- the search space --------------------------------------------------------------------------------------------------
@@ -62,13 +51,6 @@ def folder(tmp_path):
     for name in ("0.0.log", "3.0.log", "10.0.log"):
         (tmp_path / "logs" / name).touch()
     return tmp_path
-
-
-def test_what_is_of_proposals_that_a_log_does_not_know_is_listed_latest_first(folder):
-    assert unknown_segments(folder, 11) == []
-    assert unknown_segments(folder, 10) == ["logs/10.0.log"]
-    assert unknown_segments(folder, 3) == ["logs/10.0.log", "logs/3.0.log", "checkpoints/3.0-1-0"]
-    assert unknown_segments(folder, 2)[-1] == "checkpoints/2.1@40-1-0"
 
 
 def test_a_database_that_is_older_than_its_folder_is_refused(folder):

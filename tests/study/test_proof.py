@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,7 +12,7 @@ from study_support import part_of, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
 from autorl.store.events import SearchGivenUp
-from autorl.store.integrity import check_chain, whole_events
+from autorl.store.integrity import check_chain
 from autorl.store.study_file import check_unchanged, study_begun
 from autorl.study import Study
 from autorl.study.folder.backup import backup
@@ -109,23 +108,6 @@ def test_bits_that_flip_in_the_database_never_pass_unseen(tmp_path):
     assert not [text for text in lines if "\n" in text]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "UPDATE reports SET value = value + 1e-9 WHERE run_id = 1 AND step = 60",
-        "DROP TABLE reductions",
-    ],
-)
-def test_a_table_that_does_not_follow_from_the_events_is_refused(tmp_path, sql):
-    folder = part_of(tmp_path / "s", 40)
-    change(folder, sql)
-    with pytest.raises(
-        InputError, match=r"study.sqlite: is damaged \(table '?(reports|reductions)\b"
-    ) as error:
-        Study.open(folder)
-    assert "\n" not in str(error.value)
-
-
 # -- a record that is lost ---------------------------------------------------------------------------------------------
 
 
@@ -194,20 +176,6 @@ def test_a_whole_checkpoint_that_no_event_names_is_not_deleted(tmp_path):
     study.close()
 
 
-def test_a_new_study_does_not_begin_on_what_is_left_of_another(tmp_path):
-    folder = part_of(tmp_path / "s", 30, **KEPT)
-    (folder / "study.yaml").unlink()
-    with pytest.raises(InputError, match=r"is not empty \(checkpoints\)"):
-        Study.create(small_spec(), folder)
-    shutil.rmtree(folder / "checkpoints")
-    shutil.rmtree(folder / "logs", ignore_errors=True)
-    with pytest.raises(
-        InputError, match=r"holds the study.sqlite of a study whose study.yaml is missing"
-    ):
-        Study.create(small_spec(), folder)
-    assert chain_of(folder).head.seq > 20
-
-
 # -- a study file that was edited --------------------------------------------------------------------------------------
 
 
@@ -272,37 +240,6 @@ def test_keys_that_were_added_removed_or_many_are_counted(tmp_path):
         InputError, match=r"name \(was .*\), seed \(.*\), .* and 2 more keys; put it back"
     ):
         Study.open(folder)
-
-
-def test_a_long_value_is_cut(tmp_path):
-    folder = part_of(tmp_path / "s", 20)
-    edit(folder, "name", "x" * 60)
-    with pytest.raises(InputError) as error:
-        Study.open(folder)
-    (value,) = re.findall(r"name \(was 'small', is (.*?)\)", str(error.value))
-    assert len(value) == len("''") + 40
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "no event before it is whole"),
-        (1, "event 1 is whole"),
-        (2, "events 1 to 2 are whole"),
-        (3, "events 1 to 3 are whole"),
-    ],
-)
-def test_how_many_events_are_whole_is_said_in_words(count, text):
-    assert whole_events(count) == text
-
-
-def test_as_many_changed_keys_as_a_line_names_are_not_counted(tmp_path):
-    folder = part_of(tmp_path / "s", 20)
-    for key in ("seed", "test.top", "budget.runs"):
-        edit(folder, key, 1)
-    with pytest.raises(InputError, match="changed since the study began") as error:
-        Study.open(folder)
-    assert "more keys" not in str(error.value)
 
 
 def test_what_is_no_part_of_the_table_may_be_edited(tmp_path):

@@ -67,26 +67,6 @@ def names(*proposals, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("keep", "finished", "needed"),
-    [
-        ("none", False, {9}),
-        ("none", True, set()),
-        ("incumbent", False, {9, 3}),
-        ("incumbent", True, {9, 3}),
-        ("top", True, {9, 3, 5}),
-    ],
-)
-def test_keep_says_whose_checkpoints_stay(keep, finished, needed):
-    of = search(keep=keep, finished=finished, ranked=[3, 5, 7])
-    assert retention(of, keeps=[9]).needed() == needed
-
-
-@pytest.mark.parametrize("top", [0, 1])
-def test_the_incumbent_is_always_among_the_top(top):
-    assert retention(search(keep="top", ranked=[3, 5], top=top)).needed() == {3}
-
-
-@pytest.mark.parametrize(
     ("adds", "finished", "needed"), [(True, False, {3, 6}), (True, True, {3}), (False, False, {3})]
 )
 def test_the_longest_default_stays_until_the_baseline_is_trained(adds, finished, needed):
@@ -146,25 +126,3 @@ def test_looking_waits_for_a_sixteenth_of_what_is_saved(count, fresh, looks):
 @pytest.mark.parametrize("now", [{"over": True}, {"at_once": True}])
 def test_looking_does_not_wait_at_the_end_or_where_the_disk_is_full(now):
     assert collected(names(*range(64)), 1, **now).collected == [names(*range(64))]
-
-
-def test_a_lineage_is_kept_whole():
-    assert collected(names(1, 2), 9, over=True, keep="lineage").collected == []
-
-
-def test_where_nothing_is_saved_nobody_looks():
-    assert collected([], 9, over=True).fresh == 9
-
-
-def test_where_nothing_can_go_nothing_is_recorded():
-    work = collected(names(1), 9, keep="incumbent", ranked=[1])
-    assert (work.collected, work.fresh) == ([], 0)
-
-
-@pytest.mark.parametrize(
-    ("keep", "over", "goes"),
-    [("none", True, True), ("incumbent", True, True), ("top", True, False), ("none", False, False)],
-)
-def test_models_of_test_runs_go_at_the_end_unless_the_top_is_kept(keep, over, goes):
-    work = collected(names(7, seed=TEST_SEED), 9, over=over, keep=keep)
-    assert work.collected == ([names(7, seed=TEST_SEED)] if goes else [])

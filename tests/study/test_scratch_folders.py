@@ -34,14 +34,6 @@ def test_scratch_lies_beside_the_checkpoint_in_writing_and_both_go(tmp_path):
     assert [path.name for path in (tmp_path / "3.0").iterdir()] == ["state"]
 
 
-def test_scratch_needs_no_folder_to_be_there_and_may_be_asked_for_twice(tmp_path):
-    segment = segment_in(tmp_path / "study" / "checkpoints")
-    with scratch(segment) as first, scratch(segment) as second:
-        assert first != second
-        assert first.parent == second.parent == tmp_path / "study" / "checkpoints" / ".tmp-3.0"
-    assert list((tmp_path / "study" / "checkpoints").iterdir()) == []
-
-
 def test_without_a_study_scratch_is_a_temporary_folder(tmp_path):
     with scratch(segment_in(tmp_path, scratch="")) as output:
         (output / "log").write_text("x")

@@ -39,13 +39,6 @@ def test_nothing_is_copied_before_it_is_overdue_or_while_no_worker_is_idle():
     assert situation.chosen(16.0) == ["1.0"], "one of four workers is idle"
 
 
-def test_what_is_late_by_less_than_a_copy_costs_is_not_copied():
-    situation = Situation()
-    situation.end(0, 0.01)  # so the others, begun with it, are predicted to take as long
-    assert situation.chosen(4.9) == []
-    assert situation.chosen(5.1) == ["1.0"]
-
-
 def test_a_segment_is_copied_once_and_its_copy_occupies_a_worker():
     situation = Situation()
     situation.end(0)
@@ -87,14 +80,6 @@ def test_the_pace_is_the_median_of_those_that_ended():
         situation.end(number, seconds)
     assert situation.chosen(9.0, slots=3) == []
     assert situation.chosen(10.5, slots=3) == ["3.0"], "50 steps take 5 s"
-
-
-def test_a_segment_that_took_no_time_says_nothing_of_the_pace():
-    situation = Situation()
-    situation.end(0, 0.0)
-    assert situation.chosen(99.0) == []
-    situation.end(1, 0.5)
-    assert situation.chosen(99.0) == ["2.0", "3.0"]
 
 
 def test_a_segment_that_is_handed_out_again_began_when_it_was_first():

@@ -14,16 +14,15 @@ import pytest
 from study_support import checkpoint_of, part_of, run_small, segment_of, table
 from test_proof import change, edit
 
-from autorl.core.types import Checkpoint, FrozenMap, InputError, SegmentId
-from autorl.store import Store, checkpoints
+from autorl.core.types import InputError, SegmentId
+from autorl.store import Store
 from autorl.store.codec import read_event
 from autorl.store.events import CheckpointsCollected
 from autorl.study import Study
 from autorl.study.folder import backup as backup_module
-from autorl.study.folder import verify as verify_module
-from autorl.study.folder.backup import Backup, backup
+from autorl.study.folder.backup import backup
 from autorl.study.folder.checks import with_storage
-from autorl.study.folder.verify import Verdict, checkpoint_damage, verify
+from autorl.study.folder.verify import verify
 from autorl.study.spec import thaw
 
 KEPT = {"keep": {"checkpoints": "lineage"}}
@@ -62,10 +61,6 @@ def test_a_whole_study_is_whole(tmp_path):
 
 TABLES = {
     "UPDATE runs SET environment_steps = environment_steps + 1 WHERE run_id = 1": "table runs .*first at run_id 1$",
-    "UPDATE reports SET value = value + 1e-9 WHERE run_id = 1 AND step = 60": "table reports .*first at run_id 1, step 60",
-    "UPDATE segments SET status = 'crash' WHERE segment = '1.0'": "table segments .*first at segment '1.0'",
-    "DELETE FROM reductions WHERE run_id = 1": "table reductions .*first at run_id 1, metric",
-    "UPDATE proposals SET status = 'pending' WHERE proposal = 1": "table proposals .*first at proposal 1$",
     "INSERT INTO tests VALUES (7, 'x', 0, 1, 1.0, 'done')": "table tests .*first at proposal 7, objective 0, seed 1",
     "DROP TABLE reductions": "table .reductions. is missing",
 }
@@ -109,7 +104,7 @@ def test_tables_are_derived_anew_in_a_copy(tmp_path, whole_table):
     assert table(tmp_path / "copy") == whole_table
 
 
-def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path, monkeypatch):
+def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
         saved = sorted(
@@ -118,32 +113,11 @@ def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path, monkeypatch)
         )
     shutil.rmtree(checkpoint_of(folder, saved[0]))
     assert verify(folder).problems == [f"checkpoint {saved[0]}: the folder is missing"]
-    with_hashes(folder)
-    monkeypatch.setattr(checkpoints, "damage", damage)
     (checkpoint_of(folder, saved[1]) / "state.autorl").write_text("{}", encoding="utf-8")
     assert verify(folder).problems == [
         f"checkpoint {saved[0]}: the folder is missing",
         f"checkpoint {saved[1]}: state.autorl differs from what was saved",
     ]
-
-
-def damage(folder, files):
-    """Answer as `autorl.store.checkpoints.damage` does, for sizes instead of hashes."""
-    for name, size in files.items():
-        if str((folder / name).stat().st_size) != size:
-            return f"{name} differs from what was saved"
-    return None
-
-
-def with_hashes(folder):
-    """Write the events anew, with the sizes of the files of every checkpoint."""
-
-    def change_body(kind, body):
-        if kind == "outcome" and (saved := body["outcome"].get("checkpoint")):
-            files = [path for path in (folder / saved["path"]).glob("*") if path.is_file()]
-            saved["files"] = {path.name: str(path.stat().st_size) for path in files}
-
-    rewrite(folder, change_body)
 
 
 def rewrite(folder, change_body):
@@ -324,56 +298,6 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_before_anything_is_looked_at_nothing_was_found():
-    assert vars(Backup()) == {"events": 0, "checkpoints": 0, "logs": 0, "notes": []}
-    verdict = Verdict()
-    assert (verdict.events, verdict.checkpoints) == (0, 0)
-    assert (verdict.whole, verdict.advice) == (True, "")
-
-
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        (["b"], "b"),
-        (["c", "a", "b"], "a, b, c"),
-        (["d", "c", "a", "b"], "a, b, c and 1 more"),
-        (list("fedcba"), "a, b, c and 3 more"),
-    ],
-)
-def test_three_names_and_how_many_more(names, text):
-    assert verify_module._some(names) == text
-
-
-def test_what_is_being_written_and_what_every_study_has_is_not_listed(tmp_path):
-    for name in ("study.yaml", "study.sqlite", "study.sqlite-wal", ".tmp-x", "mine"):
-        (tmp_path / name).touch()
-    for name in (".tmp-1.0-1-0", ".old-1.0", "1.0-1-0"):
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    entries = verify_module._entries(tmp_path)
-    assert [entry.relative_to(tmp_path).as_posix() for entry in entries] == [
-        "mine",
-        "checkpoints/1.0-1-0",
-    ]
-
-
-def saved(path, **files):
-    return Checkpoint(SegmentId(0, 0), path, FrozenMap(files))
-
-
-def test_what_is_wrong_with_a_checkpoint_in_one_phrase(tmp_path):
-    (tmp_path / "checkpoints" / "0.0").mkdir(parents=True)
-    assert checkpoint_damage(tmp_path, saved("/elsewhere/0.0")) is None, "the caller's own"
-    assert checkpoint_damage(tmp_path, saved("checkpoints/../../0.0")) == (
-        "its path leads out of the folder"
-    )
-    assert checkpoint_damage(tmp_path, saved("checkpoints/1.0")) == "the folder is missing"
-    assert checkpoint_damage(tmp_path, saved("checkpoints/0.0")) is None, "no hashes"
-    wrong = saved("checkpoints/0.0", state="0" * 64)
-    assert "state" in checkpoint_damage(tmp_path, wrong)
-    stored = f"file://{tmp_path}/storage"
-    assert "state" in checkpoint_damage(tmp_path, wrong, stored), "what lies here is looked at here"
-
-
 def test_a_folder_is_copied_with_links_and_empty_folders_as_they_are(tmp_path):
     source, target = tmp_path / "source", tmp_path / "deep" / "target"
     (source / "sub" / "empty").mkdir(parents=True)
@@ -389,12 +313,6 @@ def test_a_folder_is_copied_with_links_and_empty_folders_as_they_are(tmp_path):
         assert (target / name).readlink() == Path(place)
     (target / "sub" / "file").write_text("y")
     assert (source / "sub" / "file").read_text() == "x", "no hard link"
-
-
-def test_an_empty_folder_is_a_checkpoint_too(tmp_path):
-    (tmp_path / "source").mkdir()
-    backup_module._copy_folder(tmp_path / "source", tmp_path / "deep" / "target")
-    assert list((tmp_path / "deep" / "target").iterdir()) == []
 
 
 @pytest.mark.parametrize("sub", ["", "sub"])
