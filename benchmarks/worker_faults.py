@@ -26,9 +26,10 @@ from faults import ROOT, Raw
 
 sys.path.insert(0, str(ROOT / "tests" / "faults"))
 
+import fault_machinery
 import worker_machinery
 from worker_hosts import FAULTS, HOSTS
-from worker_studies import OPTIMIZERS
+from worker_machinery import OPTIMIZERS
 
 PAGE = ROOT / "benchmarks" / "results" / "worker_faults.md"
 VERDICTS = ("equal", "bad", "not delivered")
@@ -83,14 +84,14 @@ def run(faults: int, seed: int, kinds: Sequence[str], raw: Raw, work: Path) -> l
 
     It gives up after twice the studies that are needed if every fault can be delivered.
     """
-    library = worker_machinery.Library(work)
+    library = fault_machinery.Library(work)
     most = 2 * -(-faults // len(FAULTS))
     rows: list[Row] = []
     for case in worker_machinery.cases(seed, kinds):
         if delivered(rows) >= faults or len(rows) == most:
             break
         if case.name not in raw.rows:
-            verdict = worker_machinery.run(case, library)
+            verdict = fault_machinery.run(case, library)
             raw.add(verdict)
             what = ", ".join(verdict.delivered) or "nothing delivered"
             print(f"{case.name} {case.kind}: {what}: {verdict.verdict} {verdict.detail}"[:500])

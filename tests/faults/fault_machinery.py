@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 
 import fault_errnos
 import fault_files
-from fault_studies import KINDS, write_study
+from fault_studies import KINDS, WORKERS, write_study
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("kills", "faults", "errnos", "signals")
@@ -103,6 +103,12 @@ class Case:
         return f"{self.seed}-{self.group}-{self.number}"
 
     @property
+    def study(self) -> str:
+        """The kind of its study; the kind of a case of workers is WHERE/OPTIMIZER."""
+        of_workers = f"workers/{self.kind.rpartition('/')[2]}"
+        return of_workers if self.group == "workers" else self.kind
+
+    @property
     def rng(self) -> random.Random:
         return random.Random(self.name)
 
@@ -116,6 +122,7 @@ class Verdict:
         verdict: `equal`, `refused`, `bad`, `not delivered` or `skipped`.
         detail: why, for what is bad or skipped; the line, for what is refused.
         own_folders: `pymp-*` and `tmp*` of processes that could not remove them.
+        missed: faults of workers that were not delivered, with the reason.
     """
 
     case: Case
@@ -124,6 +131,7 @@ class Verdict:
     detail: str = ""
     own_folders: int = 0
     seconds: float = 0.0
+    missed: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -173,15 +181,14 @@ class Place:
     Args:
         folder: of the case, made here.
         case: what it is.
-        file: the study file; None: that of the case's kind, written here.
     """
 
-    def __init__(self, folder: Path, case: Case, file: Path | None = None) -> None:
+    def __init__(self, folder: Path, case: Case) -> None:
         self.folder, self.marker = folder, f"{case.name}-{case.kind}-{os.getpid()}"
         self.study = folder / "study"
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
-        self.file = file or write_study(case.kind, folder / "file")
+        self.file = write_study(case.study, folder / "file")
         self.sessions: list[Session] = []
         self.variables = {
             **os.environ,
@@ -337,9 +344,9 @@ class Reference:
 class Library:
     """Uninterrupted studies, and studies stopped on the way, made once for each kind and copied for each case."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int = 0) -> None:
         self.folder, self._seed = folder.resolve(), seed
-        self._locks = {kind: threading.Lock() for kind in KINDS}
+        self._locks = {kind: threading.Lock() for kind in KINDS | WORKERS}
         self._references: dict[str, Reference] = {}
 
     def whole(self, kind: str) -> Path:
@@ -401,10 +408,26 @@ class Library:
 
 
 def judge(
-    place: Place, verdict: Verdict, whole: Reference, code: int, *, file_fault: bool = False
+    place: Place,
+    verdict: Verdict,
+    whole: Reference,
+    code: int,
+    *,
+    file_fault: bool = False,
+    left: Callable[[], Collection[int]] | None = None,
+    checks: Callable[[], list[str]] = list,
 ) -> None:
-    """Fill in the verdict after the last session of a case ended with `code`."""
-    problems = _left_over(place, verdict)
+    """Fill in the verdict after the last session of a case ended with `code`.
+
+    Args:
+        place, verdict: of the case.
+        whole: the study that nothing happened to.
+        code: of the last session.
+        file_fault: whether the session may refuse the study.
+        left: processes that should be gone; None: all of the case.
+        checks: further faults of a study that has ended well.
+    """
+    problems = _left_over(place, verdict, left or (lambda: members(place.marker)))
     session = place.sessions[-1]
     problems += [
         f"session {number}: traceback"
@@ -413,7 +436,7 @@ def judge(
     ]
     if code == 0:
         verdict.verdict = "equal"
-        problems += differences(place.study, whole, strict=not file_fault)
+        problems += differences(place.study, whole, strict=not file_fault) or checks()
     elif code in (1, 2) and file_fault:
         verdict.verdict, verdict.detail = (
             "refused",
@@ -455,16 +478,17 @@ def _first_difference(ours: Sequence[tuple[Any, ...]], theirs: Sequence[tuple[An
     return f"{len(ours)} rows, {len(theirs)} expected, e.g. {str(only)[:200]}"
 
 
-def _left_over(place: Place, verdict: Verdict) -> list[str]:
+def _left_over(place: Place, verdict: Verdict, look: Callable[[], Collection[int]]) -> list[str]:
     """Processes and files that are still there; what ends by itself is given the time it takes."""
     end = time.monotonic() + GRACE
-    while (left := members(place.marker)) and time.monotonic() < end:
+    while (left := look()) and time.monotonic() < end:
         time.sleep(0.02)
     problems = [f"{len(left)} processes left"] if left else []
     kill_all(place.marker)
     entries = sorted(entry.name for entry in place.temporary.iterdir())
     own = [name for name in entries if name.startswith(("pymp-", "tmp"))]
-    cannot_remove = bool({"group", "driver", "SIGQUIT"} & set(verdict.delivered))
+    killed = {"group", "driver", "SIGQUIT"} & set(verdict.delivered)
+    cannot_remove = bool(killed or (verdict.case.group == "workers" and verdict.delivered))
     verdict.own_folders = len(own)
     strangers = [name for name in entries if name not in own or not cannot_remove]
     return problems + (
@@ -608,7 +632,7 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
         verdict.delivered.append("full disk" if code else "disk that was large enough")
         if problem := _no_line(session, code, whole):
             verdict.verdict, verdict.detail = "bad", f"full disk of {kilobytes} kB: {problem}"
-            _left_over(place, verdict)
+            _left_over(place, verdict, lambda: members(place.marker))
             return
         subprocess.run(["mount", "-o", "remount,size=1g", str(place.study)], check=True)
         if code:
@@ -674,7 +698,7 @@ def _mount(folder: Path, kilobytes: int) -> str:
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
-_RUNS: dict[str, Callable[[Case, Place, Library, Verdict], None]] = {
+RUNS: dict[str, Callable[[Case, Place, Library, Verdict], None]] = {
     "kills": run_kills,
     "faults": run_fault,
     "errnos": run_errno,
@@ -694,7 +718,7 @@ def run(case: Case, library: Library, *, keep_bad: bool = True) -> Verdict:
     verdict, begun = Verdict(case), time.monotonic()
     with _place(case) as place:
         try:
-            _RUNS[case.group](case, place, library, verdict)
+            RUNS[case.group](case, place, library, verdict)
         except Exception as error:
             verdict.verdict, verdict.detail = "bad", f"the harness: {type(error).__name__}: {error}"
         if verdict.verdict == "equal" and not verdict.delivered:

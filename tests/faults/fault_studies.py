@@ -1,4 +1,4 @@
-"""Seven kinds of small studies to be harmed: every family of trainers and every way of running their segments."""
+"""Small studies to be harmed: every family of trainers and every way of running their segments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def train(config, *, seed, until, evaluate_at, report):
         report(step, config["x"] - (config["x"] - 0.5) ** 2 + 0.01 * ((seed * 7919 + step) % 11))
 """
 SCRIPT = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 
 values = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+time.sleep(float(values.get("--pause", 0)))
 x, seed, until = float(values["--x"]), int(values["--seed"]), int(values["--until"])
 state = {"step": 0, "sum": 0.0}
 if "--load" in values:
@@ -163,15 +164,44 @@ KINDS: dict[str, Kind] = {
         needs="trl",
     ),
 }
+_SCRIPTED = {key: value for key, value in KINDS["command"].study.items() if key != "executor"}
+# They pause, so that a fault strikes in the middle, and cost next to no CPU time.
+_PAUSING = {
+    "name": "command",
+    "kwargs": {
+        **_SCRIPTED["trainer"]["kwargs"],
+        "command": "{python} train.py --seed {seed} --until {until} --pause 0.4",
+    },
+}
+WORKERS: dict[str, Kind] = {
+    f"workers/{name}": Kind(
+        {
+            **_SCRIPTED,
+            "trainer": _PAUSING,
+            "space": {"x": {**_X["x"], "changeable": True}},
+            "executor": {"name": "in_process"},
+            "optimizer": optimizer,
+            "budget": {"runs": runs},
+        },
+        files={"train.py": SCRIPT},
+    )
+    for name, optimizer, runs in (
+        ("tpe", "tpe", 16),
+        ("asha", "asha", 10),
+        ("pbt", {"name": "pbt", "population": 4}, 16),
+    )
+}
+"""Studies of three optimizers whose segments are a script that can be killed at any moment."""
 SLOW = ("sb3/asha", "trl")
 """Kinds whose processes import torch: seconds each."""
 
 
-def write_study(kind: str, folder: Path) -> Path:
-    """The study file of a kind, with what it needs beside it."""
+def write_study(kind: str, folder: Path, **changes: Any) -> Path:
+    """The study file of a kind with changed sections, and what it needs beside it."""
+    of_kind = (KINDS | WORKERS)[kind]
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in KINDS[kind].files.items():
+    for name, text in of_kind.files.items():
         (folder / name).write_text(text)
     path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(dict(KINDS[kind].study), sort_keys=False))
+    path.write_text(yaml.safe_dump({**of_kind.study, **changes}, sort_keys=False))
     return path

@@ -11,14 +11,14 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
+import fault_machinery
 import pytest
 import worker_machinery
-from fault_machinery import MARKER, Case, Place
+from fault_machinery import MARKER, Case, Library, Verdict
 from patience import wait_until
-from worker_hosts import Attempt, OneMachine, ancestors, attempts, send
-from worker_machinery import KINDS, Library, Recorded, WorkerVerdict, cases, study_problems
+from worker_hosts import Attempt, ancestors, attempts, send
+from worker_machinery import KINDS, Recorded, cases, study_problems
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -39,7 +39,7 @@ def test_a_study_survives_a_fault_of_every_kind(library, kind):
     module = {"ray": "ray", "slurm": "submitit"}.get(kind.partition("/")[0], "os")
     pytest.importorskip(module, reason="its extra is not installed")
     number = KINDS.index(kind)
-    verdict = worker_machinery.run(Case(0, "workers", number, kind), library, keep_bad=False)
+    verdict = fault_machinery.run(Case(0, "workers", number, kind), library, keep_bad=False)
     assert verdict.verdict == "equal", verdict.detail
     assert verdict.delivered, verdict.missed
 
@@ -88,7 +88,6 @@ DOUBLE = (
     f"INSERT INTO event SELECT seq + 1000, kind, body, time, hash FROM event WHERE seq = {LAST}"
 )
 HARMS = {
-    "other reductions": lambda study: change(study, "UPDATE reductions SET best = best + 1e-9"),
     "events that had been recorded are lost or changed": lambda study: change(
         study, f"DELETE FROM event WHERE seq = {LAST}"
     ),
@@ -97,7 +96,6 @@ HARMS = {
     "are replaced": write_again,
     "checkpoints are not those of the log": lambda study: checkpoint_file(study).write_text("x"),
     "checkpoints that had been recorded": lambda study: checkpoint_file(study).unlink(),
-    "half-written checkpoint": lambda study: (study / "checkpoints" / ".tmp-1.0-1-0").mkdir(),
     "verify: no event names": lambda study: (study / "checkpoints" / "strange").mkdir(),
 }
 
@@ -136,39 +134,19 @@ def test_who_trains_a_segment_is_known_by_its_working_folder(tmp_path):
     assert attempts(mark) == ancestors(script.pid) == []
 
 
-@pytest.mark.parametrize(
-    ("delivered", "files"), [(["worker"], "autorl-x"), ([], "autorl-x, pymp-x")]
-)
-def test_a_process_or_a_file_that_is_left_is_named(tmp_path, monkeypatch, delivered, files):
-    monkeypatch.setattr(worker_machinery, "GRACE", 0.1)
-    case = Case(0, "workers", 2, "processes/tpe")
-    place = Place(tmp_path / "case", case, tmp_path / "study.yaml")
-    study = SimpleNamespace(
-        place=place, hosts=OneMachine(place), verdict=WorkerVerdict(case, delivered)
-    )
-    for name in ("autorl-x", "pymp-x"):
-        (place.temporary / name).mkdir()
-    with subprocess.Popen(["sleep", "600"], env={MARKER: place.marker}) as process:
-        wait_until(study.hosts.left)
-        problems = worker_machinery._left(study)
-        process.kill()
-    assert problems == ["1 processes left", f"left in the temporary folder: {files}"]
-    assert study.verdict.own_folders == 1
-
-
 # -- cases and the page ----------------------------------------------------------------------------
 
 
 def verdicts(*delivered, **values):
     return [
-        WorkerVerdict(case, list(faults), "equal", missed=["node: too late"], **values)
+        Verdict(case, list(faults), "equal", missed=["node: too late"], **values)
         for case, faults in zip(cases(0, ["processes/tpe"]), delivered, strict=False)
     ]
 
 
 def test_what_was_not_delivered_is_counted_by_itself(tmp_path, monkeypatch):
     left = verdicts(["driver", "worker"], ["worker"], [], ["driver"])
-    monkeypatch.setattr(worker_machinery, "run", lambda case, library: left.pop(0))
+    monkeypatch.setattr(fault_machinery, "run", lambda case, library: left.pop(0))
     raw = benchmark.Raw(tmp_path / "raw.jsonl")
     rows = benchmark.run(3, 0, ["processes/tpe"], raw, tmp_path)
     assert benchmark.delivered(rows) == 3
@@ -182,6 +160,6 @@ def test_what_was_not_delivered_is_counted_by_itself(tmp_path, monkeypatch):
 
 def test_it_gives_up_where_nothing_can_be_delivered(tmp_path, monkeypatch):
     left = verdicts(*[[]] * 9)
-    monkeypatch.setattr(worker_machinery, "run", lambda case, library: left.pop(0))
+    monkeypatch.setattr(fault_machinery, "run", lambda case, library: left.pop(0))
     rows = benchmark.run(5, 0, ["processes/tpe"], benchmark.Raw(tmp_path / "raw.jsonl"), tmp_path)
     assert len(rows) == 4

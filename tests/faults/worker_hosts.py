@@ -128,10 +128,6 @@ class OneMachine:
         """All processes of the worker's machine."""
         return [worker, *members(self.place.marker)]
 
-    def end(self) -> list[str]:
-        """Wait for what ends with the study, and say what is wrong with its end."""
-        return []
-
     def left(self) -> list[int]:
         """Processes of an ended study that should be gone."""
         return list(members(self.place.marker))

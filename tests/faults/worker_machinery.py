@@ -7,41 +7,37 @@ strikes whoever trains a segment just then. `COUNTS_AS` says how each end counts
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
-import shutil
 import signal
 import sqlite3
-import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import fault_files
 import fault_machinery
-from fault_machinery import PATIENCE, Case, Place, Reference, Verdict, events, kill_all, tables
+from fault_machinery import PATIENCE, Case, Library, Place, Verdict, events
+from fault_studies import WORKERS, write_study
 from worker_hosts import DRIVER, FAULTS, HOSTS, STOPPED, Attempt, OneMachine, attempts, send
-from worker_studies import OPTIMIZERS, write_study
 
 from autorl.study.folder.verify import verify
 
 GROUP = "workers"
+OPTIMIZERS = [kind.rpartition("/")[2] for kind in WORKERS]
 KINDS = [f"{where}/{optimizer}" for optimizer in OPTIMIZERS for where in HOSTS]
-GRACE = 300.0  # seconds a process of an ended study has to end as well
 _PAUSE = 0.02
 _NOT_COMPARED = ("session", "attempt", "ignored")  # kinds of event that faults add
 _Seen = TypeVar("_Seen")
 COUNTS_AS = """\
-- A **worker** is the process that holds segments for the driver: a segment's own process (`processes`, `slurm`), an
-  actor (`ray`). A **node** is all that runs on a machine: the driver with everything below it (`processes`), a job of
+- A **worker** is the process that holds segments for the driver: a segment's own process (`processes`, `slurm`), a
+  task of Ray (`ray`). A **node** is all that runs on a machine: the driver with everything below it (`processes`), a job of
   submitit's local executor with everything below it (`slurm`), a raylet with everything below it (`ray`). Both and
   the **driver** get SIGKILL; what was killed is started anew, the driver by `autorl resume`. A **stopped worker** gets
-  SIGSTOP and, once its segment was given away, SIGCONT; on Ray it is, by a draw, the actor or the whole node.
+  SIGSTOP and, once its segment was given away, SIGCONT; on Ray it is, by a draw, the process of the task or the whole node.
 - A fault is **delivered** if it reached a process that held a segment just then (any driver that ran), a SIGSTOP if
   besides its segment was trained by another attempt before SIGCONT. What came too late, or ended by itself, is **not
   delivered**, and counts for nothing.
@@ -55,27 +51,11 @@ COUNTS_AS = """\
 - **bad**: anything else."""
 
 
-@dataclass
-class WorkerVerdict(Verdict):
-    """Judgement of a case.
-
-    Attributes:
-        missed: faults that were not delivered, with the reason.
-    """
-
-    missed: list[str] = field(default_factory=list)
-
-
 def cases(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Case]:
     """The cases of a seed, without end: kinds take turns, and have the numbers they have among all."""
-    return (case for case in _all_cases(seed) if case.kind in kinds)
-
-
-def _all_cases(seed: int) -> Iterator[Case]:
-    number = 0
-    while True:
-        yield Case(seed, GROUP, number, KINDS[number % len(KINDS)])
-        number += 1
+    for number, kind in enumerate(itertools.cycle(KINDS)):
+        if kind in kinds:
+            yield Case(seed, GROUP, number, kind)
 
 
 # -- what a study has recorded ---------------------------------------------------------------------
@@ -170,34 +150,6 @@ def _given_away(study: Path, attempt: Attempt, losses: int) -> str:
     return "yes" if _losses(study, attempt.segment) > losses else ""
 
 
-# -- undisturbed studies ---------------------------------------------------------------------------
-
-
-class Library:
-    """Undisturbed studies under `in_process`, made once for each optimizer and kept."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
-        self._lock = threading.Lock()
-
-    def whole(self, optimizer: str) -> Path:
-        """The study of an optimizer that nothing happened to."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self._lock:
-            file = write_study(optimizer, {"name": "in_process"}, self.folder / f"{optimizer}-file")
-            text = file.read_text() + (file.parent / "train.py").read_text()
-            name = f"{optimizer}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-            folder = self.folder / name
-            if not (folder / "done").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                place = Place(folder, Case(0, "whole", 0, optimizer), file)
-                session = place.begin()
-                if (code := session.end()) != 0:
-                    raise RuntimeError(f"the undisturbed study ended with {code}: {session.lines}")
-                (folder / "done").touch()
-        return folder / "study"
-
-
 # -- faults ----------------------------------------------------------------------------------------
 
 
@@ -210,7 +162,7 @@ class Disturbed:
         verdict: to be filled in.
     """
 
-    def __init__(self, place: Place, hosts: OneMachine, verdict: WorkerVerdict) -> None:
+    def __init__(self, place: Place, hosts: OneMachine, verdict: Verdict) -> None:
         self.place = place
         self.hosts = hosts
         self.verdict = verdict
@@ -295,30 +247,9 @@ class Disturbed:
 # -- judging ---------------------------------------------------------------------------------------
 
 
-def judge(disturbed: Disturbed, whole: Path, code: int) -> None:
-    """Fill in the verdict after the last session of the driver ended with `code`."""
-    place, verdict = disturbed.place, disturbed.verdict
-    problems = [] if code == 0 else [f"exit code {code}: {disturbed.driver.lines[-1:]}"]
-    if code == 0:
-        problems += disturbed.hosts.end()
-    problems += _left(disturbed)
-    problems += [
-        f"session {number}: traceback"
-        for number, session in enumerate(place.sessions)
-        if session.has_traceback
-    ]
-    if code == 0:
-        problems += study_problems(place.study, whole, disturbed.recorded)
-    verdict.verdict = "bad" if problems else "equal"
-    verdict.detail = "; ".join(problems)[:1000]
-
-
 def study_problems(study: Path, whole: Path, recorded: Recorded) -> list[str]:
-    """List differences between a study that has ended and an undisturbed one."""
-    reference = Reference(events(whole), 0, tables(whole, strict=True), {}, None)
-    problems = fault_machinery.differences(study, reference, strict=True)
-    if problems and "cannot be read" in problems[0]:
-        return problems
+    """List what beside its tables differs in a study that has ended from an undisturbed one."""
+    problems = []
     if _kinds(study) != _kinds(whole):
         problems.append(f"other numbers of events: {_kinds(study)}, {_kinds(whole)} expected")
     problems += recorded.problems()
@@ -326,50 +257,26 @@ def study_problems(study: Path, whole: Path, recorded: Recorded) -> list[str]:
     return problems + [f"verify: {line}" for line in (*checked.problems, *checked.notes)]
 
 
-def _left(disturbed: Disturbed) -> list[str]:
-    """Processes and files that are still there; what ends by itself is given the time it takes."""
-    place, hosts, verdict = disturbed.place, disturbed.hosts, disturbed.verdict
-    end = time.monotonic() + GRACE
-    while (left := hosts.left()) and time.monotonic() < end:
-        time.sleep(_PAUSE)
-    problems = [f"{len(left)} processes left"] if left else []
-    entries = sorted(entry.name for entry in place.temporary.iterdir())
-    own = [name for name in entries if name.startswith("pymp-")]
-    verdict.own_folders = len(own)
-    strangers = [name for name in entries if name not in own or not verdict.delivered]
-    if strangers:
-        problems.append(f"left in the temporary folder: {', '.join(strangers[:3])}")
-    return problems
-
-
-def run(case: Case, library: Library, *, keep_bad: bool = True) -> WorkerVerdict:
-    """Disturb one study and judge it. The folder of what is bad is kept, and named in the detail."""
-    verdict = WorkerVerdict(case)
-    begun = time.monotonic()
-    where, optimizer = case.kind.split("/")
-    whole = library.whole(optimizer)
-    folder = Path(tempfile.mkdtemp(prefix=f"fault-{case.group}-{case.number}-"))
-    place = Place(folder, case, folder / "file" / "study.yaml")
+def run_workers(case: Case, place: Place, library: Library, verdict: Verdict) -> None:
+    """Deliver one fault of each kind to a study."""
+    where = case.kind.partition("/")[0]
+    whole = library.whole(case.study)
     hosts = HOSTS[where](place)
     try:
         hosts.begin()
-        write_study(optimizer, hosts.executor, place.file.parent)
+        write_study(case.study, place.file.parent, executor=dict(hosts.executor))
         disturbed = Disturbed(place, hosts, verdict)
-        judge(disturbed, whole, disturbed.run(events(whole)))
-    except Exception as error:
-        verdict.verdict, verdict.detail = "bad", f"the harness: {type(error).__name__}: {error}"
+        code = disturbed.run(events(whole))
+        fault_machinery.judge(
+            place,
+            verdict,
+            library.reference(case.study),
+            code,
+            left=hosts.left,
+            checks=lambda: study_problems(place.study, whole, disturbed.recorded),
+        )
     finally:
-        kill_all(place.marker)
         hosts.close()
-        for session in place.sessions:
-            session.process.wait()
-    if verdict.verdict == "equal" and not verdict.delivered:
-        verdict.verdict = "not delivered"
-    if verdict.verdict == "bad" and keep_bad:
-        kept = library.folder / "bad" / case.name
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("pymp-*"))
-        verdict.detail += f" (kept in {kept})"
-    shutil.rmtree(folder, ignore_errors=True)
-    verdict.seconds = round(time.monotonic() - begun, 1)
-    return verdict
+
+
+fault_machinery.RUNS[GROUP] = run_workers
