@@ -161,12 +161,6 @@ def _object_reader(kind: type) -> _Read:
 
 def dumps(body: object) -> str:
     """Write one line of canonical JSON: sorted keys, no spaces."""
-    # Scores and seeds, more than half of all texts in the tables: to begin costs the encoder more
-    # than to write one of these lengths.
-    if isinstance(body, list | tuple) and _NUMBERS.issuperset(map(type, body)):
-        text = ",".join(map(repr, body))
-        if "n" not in text:  # `nan` and `inf`, which JSON calls `NaN` and `Infinity`
-            return f"[{text}]"
     return _ENCODER.encode(body)
 
 
@@ -182,8 +176,6 @@ def _unfrozen(value: object) -> object:
         "mappings"
     )
 
-
-_NUMBERS = frozenset({float, int})  # not `bool`, which JSON writes in another way than Python
 
 # Made once: `json.dumps` makes one at every call that asks for anything of its own.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_unfrozen)

@@ -12,7 +12,6 @@ import hashlib
 import re
 import sqlite3
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from autorl.core.plain_text import shortened, shown
@@ -20,8 +19,6 @@ from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import schema
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, SegmentEnded
 from autorl.store.log import recorded_until, saved_checkpoint, stored_bytes
-
-_EVENTS_AT_ONCE = 500  # fewer than the parameters that a statement may have in old SQLites
 
 
 @dataclass(frozen=True)
@@ -183,9 +180,8 @@ def table_differences(connection: sqlite3.Connection, until: int) -> list[str]:
 
 def _derive(connection: sqlite3.Connection, until: int) -> None:
     """Apply events to empty tables."""
-    entries = recorded_until(connection, until)
-    while several := list(islice(entries, _EVENTS_AT_ONCE)):
-        schema.apply_all(connection, [(seq, event) for seq, event, _ in several])
+    for seq, event, _ in recorded_until(connection, until):
+        schema.apply(connection, seq, event)
 
 
 def _first_difference(connection: sqlite3.Connection, table: str) -> str | None:

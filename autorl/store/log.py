@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from autorl.core.types import Checkpoint, FrozenMap, InputError, SegmentId
@@ -274,26 +273,9 @@ def _recorded(rows: Sequence[tuple[int, str, str, float]]) -> list[Recorded]:
     Raises:
         ValueError: one cannot be read.
     """
-    bodies = _parsed([text for _, _, text, _ in rows])
     return [
-        Recorded(seq, read_event(kind, body), time)
-        for (seq, kind, _, time), body in zip(rows, bodies, strict=True)
+        Recorded(seq, read_event(kind, json.loads(text)), time) for seq, kind, text, time in rows
     ]
-
-
-def _parsed(texts: Sequence[str]) -> list[Any]:
-    """Parse texts of JSON objects, each of them whole.
-
-    Raises:
-        ValueError: one is no JSON.
-    """
-    # All in one call: that saves a third of the time, and a name that many objects have is one
-    # string. Anything but a list of so many objects is damaged; the error names the place.
-    with suppress(ValueError, TypeError):
-        bodies: list[Any] = json.loads(f"[{','.join(texts)}]")
-        if len(bodies) == len(texts) and all(type(body) is dict for body in bodies):
-            return bodies
-    return [json.loads(text) for text in texts]
 
 
 def stored_bytes(

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from autorl.core.plain_text import shown
 from autorl.core.types import Change, InputError, Proposal, SegmentId
@@ -105,12 +105,6 @@ CREATE TABLE noted (note TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX event_kind ON event (kind);
 """
 
-_GATHERED = (ProposalMade, SegmentEnded, ProposalScored, CheckpointsCollected)
-"""The frequent events, which `apply_all` gathers, in the order it applies them.
-
-A segment's row comes after its proposal's and before its checkpoint is taken out of it.
-"""
-
 # Columns of the tables that objects have under the same or another name.
 _PROPOSAL = attrgetter("until", "resume_from", "member")
 _RUN = attrgetter(
@@ -119,9 +113,6 @@ _RUN = attrgetter(
 )
 _SEGMENT = attrgetter("run_id", "segment.seed", "parent", "member", "from_step")
 _TEST = attrgetter("objective", "seed", "value", "status")
-
-Placed: TypeAlias = tuple[int, StudyEvent]
-"""An event and its place in the log."""
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -195,43 +186,18 @@ def _entries(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
     return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
-def apply_all(connection: sqlite3.Connection, events: Iterable[Placed]) -> None:
-    """Bring the derived tables up to date with events in a row.
-
-    The tables are those of events that are applied one by one. Frequent events are gathered, and a
-    statement is run for many rows at once: a proposal, a segment and a score are a row or two of
-    several tables each, and what one of them changes no other of its neighbours reads. Before any
-    other event, what was gathered is applied. Most other events change no table.
+def apply(connection: sqlite3.Connection, seq: int, event: StudyEvent) -> None:
+    """Bring the derived tables up to date with an event. Most change none.
 
     Args:
-        connection: to a database whose log holds the events.
-        events: in order, with their places in the log, read as they are stored: tables follow from
-            the log and from nothing that was meant besides.
+        connection: to a database whose log holds the event.
+        seq: its place in the log.
+        event: read as it is stored: tables follow from the log and from nothing that was meant
+            besides.
     """
-    gathered: dict[type, list[Any]] = {kind: [] for kind in _GATHERED}
-    trained: set[str] = set()
-
-    def apply_gathered() -> None:
-        for kind, several in gathered.items():
-            if several:
-                _CHANGES[kind](connection, several)
-                several.clear()
-
-    for seq, event in events:
-        kind = type(event)
-        if isinstance(event, SegmentEnded):
-            # The later one of two that begin alike, `12.3` and `12.3@500`, looks up the other.
-            uncut = event.segment.partition("@")[0]
-            if uncut in trained:
-                apply_gathered()
-                trained.clear()
-            trained.add(uncut)
-        if kind in gathered:
-            gathered[kind].append((seq, event))
-        elif kind in _CHANGES:
-            apply_gathered()
-            _CHANGES[kind](connection, [(seq, event)])
-    apply_gathered()
+    change = _CHANGES.get(type(event))
+    if change is not None:
+        change(connection, seq, event)
 
 
 # -- proposals ---------------------------------------------------------------------------------
@@ -256,10 +222,7 @@ def _change_text(change: Change) -> str:
 
 
 def _insert(
-    connection: sqlite3.Connection,
-    table: str,
-    rows: Sequence[Sequence[object]],
-    keep: str = "ABORT",
+    connection: sqlite3.Connection, table: str, *rows: Sequence[object], keep: str = "ABORT"
 ) -> None:
     """Add whole rows; `keep` says what happens if a key is taken."""
     if rows:
@@ -267,75 +230,56 @@ def _insert(
         connection.executemany(f"INSERT OR {keep} INTO {table} VALUES ({marks})", rows)
 
 
-def _add_proposals(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalMade]]
-) -> None:
-    configurations, proposals, standing = [], [], []
-    for _, event in events:
-        number = event.proposed.id
-        proposal = event.proposed.proposal
-        origin = origin_text(proposal)
-        # A configuration has the number of the proposal that introduced it.
-        configurations.append((number, event.config_hash, origin, dumps(proposal.config)))
-        proposals.append(
-            (number, event.config_hash, *_PROPOSAL(proposal), origin, dumps(proposal.meta))
-        )
-        flags = (proposal.provisional, proposal.baseline, event.anew, proposal.informed)
-        standing.append((number, *flags))
-    _insert(connection, "configurations", configurations, "IGNORE")
-    connection.executemany(
+def _add_proposal(connection: sqlite3.Connection, seq: int, event: ProposalMade) -> None:
+    number = event.proposed.id
+    proposal = event.proposed.proposal
+    origin = origin_text(proposal)
+    # A configuration has the number of the proposal that introduced it.
+    row = (number, event.config_hash, origin, dumps(proposal.config))
+    _insert(connection, "configurations", row, keep="IGNORE")
+    connection.execute(
         "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) "
         "VALUES (?, (SELECT config_id FROM configurations WHERE config_hash = ?), ?, ?, ?, ?, ?)",
-        proposals,
+        (number, event.config_hash, *_PROPOSAL(proposal), origin, dumps(proposal.meta)),
     )
-    connection.executemany(
+    connection.execute(
         "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
         "VALUES (?, ?, ?, ?, ?)",
-        standing,
+        (number, proposal.provisional, proposal.baseline, event.anew, proposal.informed),
     )
-    _insert(connection, "places", [(str(event.proposed.id), seq) for seq, event in events])
+    _insert(connection, "places", (str(number), seq))
 
 
-def _score_proposals(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalScored]]
-) -> None:
-    proposals, standing = [], []
-    for _, event in events:
-        scored = event.scored
-        counts = (scored.n_seeds, scored.reached)
-        texts = (dumps(event.score), dumps(scored.spread), dumps(scored.constraints))
-        proposals.append((*texts, *counts, scored.resumable, scored.proposal))
-        # As `Ranking` has them, whose order these columns give.
-        infeasible = sum(max(0, violation) for violation in scored.constraints)
-        mean = scored.mean[0] if scored.mean else scored.values[0]
-        spread = scored.spread[0] if scored.spread else 0.0
-        ranked = (infeasible, *counts, scored.values[0], mean, spread, dumps(scored.values))
-        standing.append((*ranked, scored.proposal))
-    connection.executemany(
+def _score_proposal(connection: sqlite3.Connection, seq: int, event: ProposalScored) -> None:
+    scored = event.scored
+    counts = (scored.n_seeds, scored.reached)
+    texts = (dumps(event.score), dumps(scored.spread), dumps(scored.constraints))
+    connection.execute(
         "UPDATE proposals SET status = 'scored', score = ?, spread = ?, constraints = ?, "
         "n_seeds = ?, reached = ?, resumable = ? WHERE proposal = ?",
-        proposals,
+        (*texts, *counts, scored.resumable, scored.proposal),
     )
-    connection.executemany(
+    # As `Ranking` has them, whose order these columns give.
+    infeasible = sum(max(0, violation) for violation in scored.constraints)
+    mean = scored.mean[0] if scored.mean else scored.values[0]
+    spread = scored.spread[0] if scored.spread else 0.0
+    ranked = (infeasible, *counts, scored.values[0], mean, spread, dumps(scored.values))
+    connection.execute(
         "UPDATE standing SET infeasible = ?, n_seeds = ?, reached = ?, value = ?, mean = ?, "
         "spread = ?, objectives = ? WHERE proposal = ?",
-        standing,
+        (*ranked, scored.proposal),
     )
-    for _, event in events:
-        _charge(connection, event.scored.proposal, event)
+    _charge(connection, scored.proposal, event)
 
 
-def _fail_proposals(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalFailed]]
-) -> None:
-    for _, event in events:
-        failed = event.failed
-        connection.execute(
-            "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, message = ? "
-            "WHERE proposal = ?",
-            (failed.kind, dumps(event.score), failed.message, failed.proposal),
-        )
-        _charge(connection, failed.proposal, event)
+def _fail_proposal(connection: sqlite3.Connection, seq: int, event: ProposalFailed) -> None:
+    failed = event.failed
+    connection.execute(
+        "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, message = ? "
+        "WHERE proposal = ?",
+        (failed.kind, dumps(event.score), failed.message, failed.proposal),
+    )
+    _charge(connection, failed.proposal, event)
 
 
 def _charge(
@@ -366,70 +310,34 @@ def _charge(
 # -- segments ----------------------------------------------------------------------------------
 
 
-def _add_segments(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, SegmentEnded]]
-) -> None:
-    """Add segments that begin in different places."""
-    begun = _begun_runs(connection, [event.place.run_id for _, event in events])
-    new: list[SegmentEnded] = []
-    for _, event in events:
-        # A test run may have ended at the step its score is read at, and now be trained whole, or
-        # the other way round: what both trained counts once.
-        longest = None
-        if event.place.run_id in begun:
-            longest = _longest_so_far(connection, event.segment)
-        if longest is None:
-            new.append(event)
-            continue
-        _into_runs(connection, new, {})
-        _insert_segments(connection, new, "REPLACE")
-        new.clear()
-        reached, cost = longest
-        if event.outcome.reached > reached:
-            _into_runs(connection, [event], cost)
-        # Trained again, a run has the same values.
-        _insert_segments(connection, [event], "IGNORE")
-    _into_runs(connection, new, {})
-    _insert_segments(connection, new, "REPLACE")
-    _insert(connection, "places", [(event.segment, seq) for seq, event in events], "REPLACE")
-    _note(connection, [note for _, event in events for note in event.outcome.notes])
-
-
-def _begun_runs(connection: sqlite3.Connection, runs: Sequence[int]) -> set[int]:
-    """Say which of some runs have a segment already."""
-    marks = ", ".join("?" for _ in runs)
-    rows = connection.execute(f"SELECT run_id FROM runs WHERE run_id IN ({marks})", runs)
-    return {run_id for (run_id,) in rows}
-
-
-def _insert_segments(
-    connection: sqlite3.Connection, events: Sequence[SegmentEnded], keep: str
-) -> None:
-    """Add rows of segments, of their evaluations and reductions.
-
-    `keep`: what happens where a run has an evaluation at a step already, `REPLACE` or `IGNORE`.
-    """
-    segments, reports, reductions = [], [], []
-    for event in events:
-        place, outcome = event.place, event.outcome
-        proposal = place.segment.proposal
-        saved = None if outcome.checkpoint is None else outcome.checkpoint.path
-        texts = (dumps(outcome.applied), "; ".join(outcome.notes), outcome.message, saved)
-        ends = (outcome.reached, proposal, outcome.status)
-        segments.append((place.segment, proposal, *_SEGMENT(place), *ends, *texts))
-        reductions += [(place.run_id, *row) for row in event.reductions or ()]
-        reports += [
-            (place.run_id, report.step, metric, value)
-            for report in outcome.reports
-            for metric, value in report.metrics.items()
-        ]
-    connection.executemany(
+def _add_segment(connection: sqlite3.Connection, seq: int, event: SegmentEnded) -> None:
+    place = event.place
+    outcome = event.outcome
+    # A test run may have ended at the step its score is read at, and now be trained whole, or the
+    # other way round: what both trained counts once, and a run has the same values again.
+    longest = _longest_so_far(connection, event.segment)
+    if longest is None or outcome.reached > longest[0]:
+        _into_run(connection, event, {} if longest is None else longest[1])
+    keep = "REPLACE" if longest is None else "IGNORE"
+    proposal = place.segment.proposal
+    saved = None if outcome.checkpoint is None else outcome.checkpoint.path
+    ends = (outcome.reached, proposal, outcome.status)
+    texts = (dumps(outcome.applied), "; ".join(outcome.notes), outcome.message, saved)
+    connection.execute(
         "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
         "(SELECT config_id FROM proposals WHERE proposal = ?), ?, ?, ?, ?, ?)",
-        segments,
+        (place.segment, proposal, *_SEGMENT(place), *ends, *texts),
     )
-    _insert(connection, "reports", reports, keep)
-    _insert(connection, "reductions", reductions, keep)
+    reports = [
+        (place.run_id, report.step, metric, value)
+        for report in outcome.reports
+        for metric, value in report.metrics.items()
+    ]
+    reductions = [(place.run_id, *row) for row in event.reductions or ()]
+    _insert(connection, "reports", *reports, keep=keep)
+    _insert(connection, "reductions", *reductions, keep=keep)
+    _insert(connection, "places", (event.segment, seq), keep="REPLACE")
+    _note(connection, outcome.notes)
 
 
 def _longest_so_far(
@@ -452,88 +360,73 @@ def _longest_so_far(
     return outcome["reached"], outcome.get("cost", {})
 
 
-def _into_runs(
-    connection: sqlite3.Connection, events: Sequence[SegmentEnded], counted: Mapping[str, float]
+def _into_run(
+    connection: sqlite3.Connection, event: SegmentEnded, counted: Mapping[str, float]
 ) -> None:
-    """Add segments to their runs.
+    """Add a segment to its run.
 
-    `counted` is the cost of a shorter one in the place of each, which it supersedes.
+    `counted` is the cost of a shorter one in its place, which it supersedes.
     """
-    runs = []
-    for event in events:
-        cost = event.outcome.cost
-        steps, seconds = (
-            cost.get(name, 0.0) - counted.get(name, 0.0)
-            for name in ("environment_steps", "wall_seconds")
-        )
-        runs.append((*_RUN(event.place), event.outcome.status, steps, seconds))
-    connection.executemany(
+    cost = event.outcome.cost
+    steps, seconds = (
+        cost.get(name, 0.0) - counted.get(name, 0.0)
+        for name in ("environment_steps", "wall_seconds")
+    )
+    connection.execute(
         "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
         "status = excluded.status, wall_seconds = wall_seconds + excluded.wall_seconds, "
         "environment_steps = environment_steps + excluded.environment_steps",
-        runs,
+        (*_RUN(event.place), event.outcome.status, steps, seconds),
     )
 
 
 def _note(connection: sqlite3.Connection, notes: Iterable[str]) -> None:
-    _insert(connection, "noted", [(note,) for note in notes], "IGNORE")
+    _insert(connection, "noted", *[(note,) for note in notes], keep="IGNORE")
 
 
 def _collect_checkpoints(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, CheckpointsCollected]]
+    connection: sqlite3.Connection, seq: int, event: CheckpointsCollected
 ) -> None:
     connection.executemany(
         "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
-        [(segment,) for _, event in events for segment in event.segments],
+        [(segment,) for segment in event.segments],
     )
 
 
-def _regain_checkpoints(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, CheckpointRegained]]
-) -> None:
+def _regain_checkpoint(connection: sqlite3.Connection, seq: int, event: CheckpointRegained) -> None:
     # The outcome of the segment stays the first one; what was noted of it is new.
-    for _, event in events:
-        connection.execute(
-            "UPDATE segments SET checkpoint = ? WHERE segment = ?",
-            (event.checkpoint.path, event.segment),
-        )
-        _note(connection, event.notes)
+    connection.execute(
+        "UPDATE segments SET checkpoint = ? WHERE segment = ?",
+        (event.checkpoint.path, event.segment),
+    )
+    _note(connection, event.notes)
 
 
 # -- tests -------------------------------------------------------------------------------------
 
 
-def _freeze_candidates(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, CandidatesFrozen]]
-) -> None:
-    for _, event in events:
-        # Candidates of an extended study are new ones: those tested before keep their rows.
-        connection.execute("UPDATE tests SET label = 'earlier'")
-        connection.executemany(
-            "UPDATE tests SET label = ? WHERE proposal = ?",
-            [(candidate.label, candidate.proposal) for candidate in event.candidates],
-        )
+def _freeze_candidates(connection: sqlite3.Connection, seq: int, event: CandidatesFrozen) -> None:
+    # Candidates of an extended study are new ones: those tested before keep their rows.
+    connection.execute("UPDATE tests SET label = 'earlier'")
+    connection.executemany(
+        "UPDATE tests SET label = ? WHERE proposal = ?",
+        [(candidate.label, candidate.proposal) for candidate in event.candidates],
+    )
 
 
-def _add_tests(
-    connection: sqlite3.Connection, events: Sequence[tuple[int, CandidateTested]]
-) -> None:
-    rows = [
-        (event.proposal, event.label, *_TEST(score))
-        for _, event in events
-        for score in event.scores
-    ]
-    _insert(connection, "tests", rows, "REPLACE")
+def _add_tests(connection: sqlite3.Connection, seq: int, event: CandidateTested) -> None:
+    rows = [(event.proposal, event.label, *_TEST(score)) for score in event.scores]
+    _insert(connection, "tests", *rows, keep="REPLACE")
 
 
-_CHANGES: Mapping[type, Callable[[sqlite3.Connection, Sequence[Any]], None]] = {
-    ProposalMade: _add_proposals,
-    SegmentEnded: _add_segments,
-    ProposalScored: _score_proposals,
-    ProposalFailed: _fail_proposals,
+_CHANGES: Mapping[type, Callable[[sqlite3.Connection, int, Any], None]] = {
+    ProposalMade: _add_proposal,
+    SegmentEnded: _add_segment,
+    ProposalScored: _score_proposal,
+    ProposalFailed: _fail_proposal,
     CheckpointsCollected: _collect_checkpoints,
-    CheckpointRegained: _regain_checkpoints,
+    CheckpointRegained: _regain_checkpoint,
     CandidatesFrozen: _freeze_candidates,
     CandidateTested: _add_tests,
 }

@@ -299,7 +299,7 @@ class Store:
                     add_event(self._connection, entry.seq, kind, entry.text, entry.time, entry.link)
                     # As it is stored: tables follow from the log and from nothing besides.
                     stored = read_event(kind, json.loads(entry.text))
-                    schema.apply_all(self._connection, [(entry.seq, stored)])
+                    schema.apply(self._connection, entry.seq, stored)
                 self._connection.execute("COMMIT")
             finally:
                 if self._connection.in_transaction:

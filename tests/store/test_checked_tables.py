@@ -1,19 +1,16 @@
 """The check of a study's tables: any change is seen, and events are read once."""
 
-import json
 import shutil
 import sqlite3
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from test_many_events import LIFE
 
 from autorl.store import schema
 from autorl.store.codec import body_of, dumps
 from autorl.store.integrity import table_differences
-from autorl.store.log import EventLog, add_event
+from autorl.store.log import add_event
 
 TABLES = (
     "configurations",
@@ -37,7 +34,7 @@ def whole(tmp_path_factory):
         schema.create(connection)
         for seq, event in enumerate(LIFE, start=1):
             add_event(connection, seq, event.kind, dumps(body_of(event)), float(seq), None)
-        schema.apply_all(connection, enumerate(LIFE, start=1))
+            schema.apply(connection, seq, event)
         connection.commit()
     return path
 
@@ -80,23 +77,3 @@ def test_a_change_of_any_value_or_row_of_a_table_is_refused(whole, tmp_path, tab
         path = changed(whole, tmp_path / "study.sqlite", sql, parameters)
         (line,) = differences(path)
         assert line.startswith(f"table {table} does not follow from the events, first at ")
-
-
-@pytest.mark.parametrize("bodies", [['{"a":[1', "2]}"], ["{}", "{},{}"], ["{}", "", "{}"], ["{}}"]])
-def test_bodies_that_are_json_only_together_are_refused(tmp_path, bodies):
-    with closing(sqlite3.connect(":memory:")) as connection:
-        schema.create(connection)
-        for seq, text in enumerate(bodies, start=1):
-            add_event(connection, seq, "finished", text, 0.0, None)
-        with pytest.raises(ValueError, match="line 1 column"):
-            EventLog.of(connection).between(0, len(bodies))
-
-
-numbers = st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=2)
-
-
-@given(st.lists(numbers | st.lists(numbers, max_size=2), max_size=3))
-def test_lists_are_written_as_json_writes_them(values):
-    expected = json.dumps(values, separators=(",", ":"))
-    assert dumps(values) == expected
-    assert dumps(tuple(values)) == expected

@@ -1,6 +1,5 @@
-"""Tables are the same whether they follow from events one by one or from many at once."""
+"""The tables that follow from a life of events, by hand."""
 
-import random
 import sqlite3
 
 import pytest
@@ -92,7 +91,6 @@ def frozen(label, proposal):
     return CandidatesFrozen((Candidate(label, proposal),), (101,), SearchEnd.BUDGET)
 
 
-# Every pair of events that reads or changes the same row stands here in its order.
 LIFE = [
     proposed(0),
     SessionBegun(FrozenMap()),
@@ -135,51 +133,11 @@ def database(events):
     return connection
 
 
-def tables(connection):
-    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {
-        name: connection.execute(f"SELECT * FROM {name}").fetchall()
-        for (name,) in names
-        if name != "event"
-    }
-
-
-def applied(events, parts):
-    """The tables of events that are applied in parts of the given lengths."""
-    connection = database(events)
-    numbered = list(enumerate(events, start=1))
-    for length in parts:
-        schema.apply_all(connection, numbered[:length])
-        del numbered[:length]
-    assert not numbered
-    return tables(connection)
-
-
-def test_many_events_at_once_make_the_tables_of_one_after_another():
-    alone = applied(LIFE, [1] * len(LIFE))
-    assert all(alone.values()), "a table that no event of this test has filled"
-    assert applied(LIFE, [len(LIFE)]) == alone
-    for begin in range(1, len(LIFE)):
-        assert applied(LIFE, [begin, len(LIFE) - begin]) == alone
-
-
-def test_seconds_of_a_run_are_added_in_the_order_of_its_segments():
-    """Floats do not add up to the same in any other."""
-    seconds = [random.Random(0).uniform(0, 1) for _ in range(40)]
-    events = [proposed(number) for number in range(40)]
-    events += [ended(f"{number}.0", 7, 100, seconds=value) for number, value in enumerate(seconds)]
-    alone = applied(events, [1] * len(events))
-    assert applied(events, [len(events)])["runs"] == alone["runs"]
-    total = 0.0
-    for value in seconds:
-        total += value
-    assert alone["runs"][0][-1] == total
-
-
 def rows(events, query):
     """Rows of the tables that follow from events."""
     connection = database(events)
-    schema.apply_all(connection, enumerate(events, start=1))
+    for seq, event in enumerate(events, start=1):
+        schema.apply(connection, seq, event)
     return connection.execute(query).fetchall()
 
 
