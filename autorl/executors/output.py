@@ -18,26 +18,17 @@ from autorl.store.log_files import CappedLog
 
 _CHUNK = 2**16  # bytes, what a pipe holds
 # Seconds: a process in a session of its own may hold the pipe longer than its segment lives.
-_PATIENCE = 1.0
+PATIENCE = 1.0
 
 
-class Output:
-    """Empties a pipe into a log until nobody has its other end.
+def start_output(reader: Connection, log: str) -> threading.Thread:
+    """Empty a pipe into a log until nobody has its other end.
 
-    Call `finish` once the worker is gone.
-
-    Args:
-        reader: the end of the pipe that is read; closed at its end.
-        log: the file.
+    Wait `PATIENCE` seconds for the thread once the worker is gone: it closes the reading end.
     """
-
-    def __init__(self, reader: Connection, log: str) -> None:
-        self._thread = threading.Thread(target=_empty, args=(reader, Path(log)), daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Wait until all that was printed is in the log."""
-        self._thread.join(_PATIENCE)
+    thread = threading.Thread(target=_empty, args=(reader, Path(log)), daemon=True)
+    thread.start()
+    return thread
 
 
 def _empty(reader: Connection, path: Path) -> None:

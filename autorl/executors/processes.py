@@ -5,6 +5,7 @@ The processes are forked from a server that has imported the heavy libraries onc
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from autorl.executors.devices import (
     variables,
     visible_device,
 )
-from autorl.executors.output import Output
+from autorl.executors.output import PATIENCE, start_output
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
@@ -38,7 +39,7 @@ class _Running:
     connection: Connection
     slot: int
     placement: Placement
-    output: Output | None
+    output: threading.Thread | None
     begun: float = field(default_factory=time.monotonic)
     outcome: Outcome | None = None
 
@@ -91,7 +92,9 @@ class Processes(QueuedExecutor):
         while self._waiting and len(self._running) < self.slots:
             chosen = self._allocator.next(segment.resources for segment in self._waiting)
             if chosen is None:
-                self._refuse_what_never_fits()
+                lacking = shortage(self._capacity, self._waiting[0].resources)
+                if lacking is not None:
+                    raise InputError(lacking[1], key=f"resources.{lacking[0]}")
                 return
             position, placement = chosen
             segment = self._waiting[position]
@@ -119,15 +122,9 @@ class Processes(QueuedExecutor):
             return False
         finally:
             prints.close()
-        output = None if segment.log is None else Output(printed, segment.log)
+        output = None if segment.log is None else start_output(printed, segment.log)
         self._running.append(_Running(segment, process, connection, slot, placement, output))
         return True
-
-    def _refuse_what_never_fits(self) -> None:
-        """Raise `InputError` where the next segment needs more than this machine has."""
-        lacking = shortage(self._capacity, self._waiting[0].resources)
-        if lacking is not None:
-            raise InputError(lacking[1], key=f"resources.{lacking[0]}")
 
     def _environment(self, placement: Placement, slot: int) -> dict[str, str]:
         environment = variables(placement, self._capacity)
@@ -186,7 +183,7 @@ class Processes(QueuedExecutor):
         self._allocator.release(running.placement)
         running.connection.close()
         if running.output is not None:
-            running.output.finish()
+            running.output.join(PATIENCE)
 
 
 def _child(

@@ -34,7 +34,14 @@ from autorl.core.types import (
 )
 from autorl.executors.elsewhere import Work
 from autorl.executors.gang import gang_environment
-from autorl.executors.ray_cluster import Cluster, Node, WorkerLostError, WorkerUnusableError, needs
+from autorl.executors.ray_cluster import (
+    Cluster,
+    Node,
+    WorkerEndedError,
+    WorkerLostError,
+    WorkerUnusableError,
+    needs,
+)
 from autorl.executors.ray_worker import Answer, Place, WorkerPlan
 from autorl.executors.worker import failure
 
@@ -251,7 +258,9 @@ class Ray:
         except WorkerLostError as error:
             self._lose(run, rank, error)
         except WorkerUnusableError as error:
-            self._refuse(run, str(error), self._nodes_at(error.address))
+            nodes = self._nodes.values()
+            there = [node.id for node in nodes if node.address == error.address]
+            self._refuse(run, str(error), there)
         else:
             if not isinstance(answer, Answer):
                 self._begin_gang(run, *answer)
@@ -305,9 +314,6 @@ class Ray:
         if resources.nodes > 1:
             return sum(1 for count in fits if count) // resources.nodes
         return sum(fits)
-
-    def _nodes_at(self, address: str) -> list[str]:
-        return [node.id for node in self._nodes.values() if node.address == address]
 
     def _refuse(self, run: _Run, problem: str, nodes: Sequence[str]) -> None:
         """Give up a node that cannot be used, and try its segment elsewhere.
@@ -382,7 +388,7 @@ class Ray:
         doubt = _Doubt(lost, run.segment, place.node or None, now)
         self._look_at_nodes(now)
         idle = run.group is not None and not run.places  # a gang that has not begun
-        if error.certain or idle or self._is_gone(doubt):
+        if isinstance(error, WorkerEndedError) or idle or self._is_gone(doubt):
             self._settle(doubt, preempted=idle or self._is_gone(doubt))
         else:
             self._doubts.append(doubt)

@@ -38,7 +38,6 @@ _KEY = "executor.address"
 _NODE = "ray.io/node-id"  # a label that Ray gives each node
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least; only segments and outcomes go through it
-_START_TRIES = 3  # Ray 2.60 gives its raylet 30 s, which a load of 20 on 2 cores has used up
 _LONGEST_SOCKET_FOLDER = 40  # characters: Ray's sockets below it may have 107 in all
 _LONGEST_REASON = 300  # characters
 
@@ -60,15 +59,11 @@ class Node:
 
 
 class WorkerLostError(Exception):
-    """A worker, or the way to it, is gone.
+    """A worker, or the way to it, is gone."""
 
-    Attributes:
-        certain: whether the worker has ended; else it may only be out of reach.
-    """
 
-    def __init__(self, message: str, *, certain: bool) -> None:
-        super().__init__(message)
-        self.certain = certain
+class WorkerEndedError(WorkerLostError):
+    """A worker has ended: it is not out of reach alone."""
 
 
 class WorkerUnusableError(Exception):
@@ -175,29 +170,18 @@ class Cluster:
         """
         self._folder = _folder_of_sockets()
         try:
-            for tries_left in reversed(range(_START_TRIES)):
-                try:
-                    self._start_once(max(1, ceil(cores or os.cpu_count() or 1)))
-                    return
-                except Exception as error:
-                    if not tries_left or "timed out during startup" not in str(error):
-                        raise
-                    self._ray.shutdown()
-                    self._end_own_processes()
+            self._ray.init(
+                address="local",
+                num_cpus=max(1, ceil(cores or os.cpu_count() or 1)),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="CRITICAL",  # the dashboard that nobody asked for may be late
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=self._folder,
+            )
         except BaseException:
             self.close()
             raise
-
-    def _start_once(self, cores: int) -> None:
-        self._ray.init(
-            address="local",
-            num_cpus=cores,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="CRITICAL",  # the dashboard that nobody asked for may be late
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=self._folder,
-        )
 
     def _end_own_processes(self) -> None:
         """Kill what a Ray of our own has left.
@@ -325,12 +309,12 @@ class Cluster:
         try:
             return self._ray.get(call)
         except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
-            raise WorkerLostError(_reason(error), certain=True) from None
+            raise WorkerEndedError(_reason(error)) from None
         except errors.RayTaskError as error:
             # Our own code, on a node that has another version of it or none.
             raise WorkerUnusableError(_last_line(error), getattr(error, "ip", "")) from None
         except errors.RayError as error:
-            raise WorkerLostError(_reason(error), certain=False) from None
+            raise WorkerLostError(_reason(error)) from None
 
     def cancel(self, calls: Iterable[object], group: Any = None) -> None:
         """Interrupt running calls, and give the hosts of a gang back."""

@@ -80,7 +80,9 @@ class SharedExecutor:
                 wait = min(wait, _SLICE_SECONDS)
             delivered = 0
             for backend in busy:
-                delivered += sum(self._deliver(message) for message in backend.poll(wait))
+                for message in backend.poll(wait):
+                    view = self._views.get(message.fence.study)
+                    delivered += view is not None and view.receive(message)
             if delivered or time.monotonic() >= deadline:
                 break
         self.dispatch()
@@ -131,14 +133,6 @@ class SharedExecutor:
             view for view in self._views.values() if view.waits and id(view.backend) in with_room
         ]
         return min(waiting, key=lambda view: (view.out, view.last_turn), default=None)
-
-    def _deliver(self, message: Report | Outcome) -> bool:
-        """Hand a message to its study.
-
-        False where its attempt was cancelled.
-        """
-        view = self._views.get(message.fence.study)
-        return view is not None and view.receive(message)
 
 
 class StudyView:

@@ -200,8 +200,8 @@ def log_text(segment: Segment, text: str) -> None:
         sys.stderr.write(encodable(text))
         return
     try:
-        with open_log(segment.log) as log:
-            log.write(text.encode("utf-8", "backslashreplace"))
+        with open_log(segment.log) as write:
+            write(text)
     # A full disk, most likely: the outcome tells the reason as well.
     except OSError as error:
         sys.stderr.write(encodable(f"autorl: {segment.log} cannot be written ({error.strerror})\n"))

@@ -140,10 +140,6 @@ def _may_lie_there(entry: Path) -> bool:
     It may be a database or scratch files that a killed start left.
     """
     if entry.name in _DATA:
-        return not _holds_anything(entry)
+        return not (entry.is_dir() and any(entry.iterdir()))
     # `.tmp`: a study file that was being written.
     return entry.name in (DATABASE, LOCK_FILE) or entry.name.startswith((f"{DATABASE}-", ".tmp"))
-
-
-def _holds_anything(folder: Path) -> bool:
-    return folder.is_dir() and next(folder.iterdir(), None) is not None

@@ -122,7 +122,7 @@ def check_database(connection: sqlite3.Connection, path: Path) -> Head:
     pages = check_pages(connection)
     chain = check_chain(connection)
     if chain.problem:
-        problem = f"{chain.problem}, {whole_events(chain.head.seq)}"
+        problem = f"{chain.problem}, events 1 to {chain.head.seq} are whole"
     elif pages is not None:
         problem = f"SQLite says: {pages}"
     else:
@@ -134,13 +134,6 @@ def check_database(connection: sqlite3.Connection, path: Path) -> Head:
             file=str(path),
         )
     return chain.head
-
-
-def whole_events(count: int) -> str:
-    """Word how many events at the beginning of a log are whole."""
-    if count < 2:
-        return "event 1 is whole" if count else "no event before it is whole"
-    return f"events 1 to {count} are whole"
 
 
 # -- tables ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,20 +91,6 @@ class CappedLog:
         os.ftruncate(self._file, self._size)
 
 
-class Printed:
-    """The log of this process, where that is its standard error.
-
-    Text is printed as soon as it is written.
-    """
-
-    def write(self, data: bytes) -> None:
-        while data:  # a pipe may take a part
-            data = data[os.write(2, data) :]  # not `sys.stderr`, which user code may have replaced
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
-
-
 def prints_to(log: str) -> None:
     """Say that this process prints to `log` from now on.
 
@@ -115,19 +101,27 @@ def prints_to(log: str) -> None:
 
 
 @contextmanager
-def open_log(path: str) -> Iterator[CappedLog | Printed]:
-    """Open a segment's log to append to while the block runs.
+def open_log(path: str) -> Iterator[Callable[[str], None]]:
+    """Give what appends text to a segment's log while the block runs.
 
-    It may be in whichever process.
+    It may be in whichever process; in one that prints to the log, text is printed at once.
 
     Raises:
         OSError: it cannot be written.
     """
-    log = Printed() if path == _printed else CappedLog(Path(path))
+    log = None if path == _printed else CappedLog(Path(path))
+    write = _print if log is None else log.write
     try:
-        yield log
+        # A lone half of a character is no UTF-8, and must not end a run.
+        yield lambda text: write(text.encode("utf-8", "backslashreplace"))
     finally:
-        log.close()
+        if log is not None:
+            log.close()
+
+
+def _print(data: bytes) -> None:
+    while data:  # a pipe may take a part
+        data = data[os.write(2, data) :]  # not `sys.stderr`, which user code may have replaced
 
 
 def log_bytes(folder: Path) -> int:

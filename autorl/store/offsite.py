@@ -235,12 +235,11 @@ class Offsite:
             StorageError: the storage does not answer.
         """
         stored = {self.checkpoint_url(name) for name in checkpoint_names(self._folder)}
-        self.remove([url for url in stored.difference(saved) if self._is_earlier(url)])
-
-    def _is_earlier(self, url: str) -> bool:
-        """Say whether a checkpoint is of this epoch or of one before."""
-        name = _CHECKPOINT.fullmatch(url.rpartition("/")[2])
-        return name is not None and int(name[1]) <= self.epoch
+        unnamed = {
+            url: _CHECKPOINT.fullmatch(url.rpartition("/")[2]) for url in stored.difference(saved)
+        }
+        # Those of a higher epoch are of a driver that has come meanwhile.
+        self.remove([url for url, name in unnamed.items() if name and int(name[1]) <= self.epoch])
 
 
 def _refuse_diverged(folder: RemoteFolder, store: Database) -> None:

@@ -513,9 +513,8 @@ def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
     if segment.log is None:
         yield sys.stdout.write
         return
-    with open_log(segment.log) as log:
-        # A lone half of a character is no UTF-8, and must not end a run.
-        yield lambda text: log.write(text.encode("utf-8", "backslashreplace"))
+    with open_log(segment.log) as write:
+        yield write
 
 
 @contextmanager

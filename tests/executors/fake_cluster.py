@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from autorl.core.types import Outcome, Report, Status
-from autorl.executors.ray_cluster import Node, WorkerLostError, needs
+from autorl.executors.ray_cluster import Node, WorkerEndedError, WorkerLostError, needs
 from autorl.executors.ray_worker import Answer, Place
 
 NEWS = "news"
@@ -78,7 +78,7 @@ class FakeCluster:
         task.result = Answer(place, (*task.told, *messages))
 
     def lose(self, task, *, certain):
-        task.result = WorkerLostError("gone", certain=certain)
+        task.result = (WorkerEndedError if certain else WorkerLostError)("gone")
 
     # -- the contract ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from autorl import executors
 from autorl.core.types import Config, InputError, Outcome, Report, Status, TrainerSpec
 from autorl.executors import Limits, processes, threads
 from autorl.executors.devices import visible_device
-from autorl.executors.output import Output
+from autorl.executors.output import start_output
 from autorl.store.log_files import HEAD, TAIL
 
 MISBEHAVING = TrainerSpec("misbehaving")
@@ -295,9 +295,9 @@ def test_a_log_holds_the_beginning_and_the_end_of_what_anything_in_a_segment_pri
 def test_a_log_whose_study_folder_is_gone_is_no_line_and_makes_no_folder(tmp_path, capfd):
     """Text printed while a study's folder is removed was a second line beside the driver's."""
     reader, writer = Pipe(duplex=False)
-    output = Output(reader, str(tmp_path / "gone" / "logs" / "0.0.log"))
+    output = start_output(reader, str(tmp_path / "gone" / "logs" / "0.0.log"))
     os.write(writer.fileno(), b"printed")
     writer.close()
-    output.finish()
+    output.join(PATIENCE)
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "gone").exists()

@@ -79,8 +79,8 @@ def test_a_process_prints_what_it_writes_into_its_own_log(tmp_path, monkeypatch,
     own, other = tmp_path / "own.log", tmp_path / "other.log"
     log_files.prints_to(str(own))
     for path in (own, other):
-        with log_files.open_log(str(path)) as log:
-            log.write(b"a line\n")
+        with log_files.open_log(str(path)) as write:
+            write("a line\n")
     assert capfd.readouterr() == ("", "a line\n")
     assert not own.exists()
     assert other.read_bytes() == b"a line\n"
