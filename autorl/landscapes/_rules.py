@@ -284,7 +284,7 @@ def provenance_recorded(landscape: Dataset) -> Iterator[str]:
 def steps_increase(landscape: Dataset) -> Iterator[str]:
     """A run's evaluations are stored at rising steps after its start.
 
-    No step is there twice. A published counter reset.
+    No step occurs twice. In a published data set a counter was reset.
     """
     early = landscape.queries.number(
         "SELECT count(*) FROM evals JOIN runs USING (run_id) WHERE step <= start_step"

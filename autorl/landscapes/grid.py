@@ -105,7 +105,7 @@ class Grid:
     def blocks(self) -> Iterator[slice]:
         """Yield ranges of configurations whose curves fit into memory.
 
-        There is at least one, if of no configuration.
+        There is at least one range, which may be empty.
         """
         size = max(1, _CELLS // max(1, len(self.seeds) * len(self.steps)))
         count = len(self.config_ids)

@@ -245,7 +245,7 @@ def split(id: str | None, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], di
 def stated_variant(environment: EnvironmentSpec) -> Variant | None:
     """Return the variant that a study's environment is, unchecked.
 
-    The result is None if it is not an environment of the engine, or is the one of its id.
+    The result is None for an environment outside the engine, and for the unchanged one.
     """
     table = PARAMETERS.get(environment.id or "", {})
     values = {

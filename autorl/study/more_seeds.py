@@ -89,7 +89,7 @@ class Confirmation:
     def next_level(self, funds: Funds) -> SeedsGranted | None:
         """Decide what follows when every outcome is in.
 
-        None: nothing can be confirmed or explored any more.
+        The result is None if nothing is left to confirm or explore.
         """
         granted = self._grant(funds)
         if granted is not None:

@@ -104,7 +104,7 @@ class Order:
         return self._due[0][0] if self._due else None
 
     def make_room(self) -> None:
-        """Make due what is observed before an ask."""
+        """Make the outcomes due that are observed before an ask."""
         while self._occupied >= self._parallelism:
             self._pop()
 

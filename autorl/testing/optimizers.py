@@ -143,7 +143,7 @@ def all_fail(number: ProposalId, proposal: Proposal) -> Status:
 
 
 def fingerprint(optimizer: str, options: Mapping[str, object], space: str, n: int) -> str:
-    """Play a small study with failures and give its history as text."""
+    """Play a small study with failures and return its history as text."""
     made = space_of(space)
     factory = _factory(optimizer, made, options)
     return simulate(factory, score(made), n, lag=3, fail=some_fail).fingerprint()

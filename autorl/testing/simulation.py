@@ -169,10 +169,10 @@ class _Driver:
 class MovingOptimum:
     """Scores proposals by an optimum that moves while they train.
 
-    A schedule serves it better than any fixed configuration, by how much is known in closed form.
+    A schedule beats every fixed configuration, by a margin known in closed form.
 
-    Skill grows with every step by the quality of the configuration it is trained with, and is kept
-    by whoever resumes it. The optimum of every number of the space moves on a straight line through
+    Skill grows with every step by the quality of the configuration in training; a resumed
+    proposal keeps it. The optimum of every number of the space moves on a straight line through
     the unit cube, from 0.5 - drift / 2 at step 0 to 0.5 + drift / 2 at the horizon:
 
         quality(config, t) = exp(-sum_i (u_i - u*(t))^2 / width^2)
@@ -235,7 +235,7 @@ class MovingOptimum:
     def best_fixed(self) -> float:
         """Compute the skill of the best fixed configuration at the horizon.
 
-        It lies in the middle of the optimum's way.
+        It lies in the middle of the optimum's path.
         """
         return self.gained(np.full(len(self.space.names), 0.5), 0, self.horizon)
 

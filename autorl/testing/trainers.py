@@ -42,7 +42,7 @@ from autorl.trainers.contract import Trainer
 
 @dataclass(frozen=True)
 class Case:
-    """Says what to train.
+    """A training that the tests run.
 
     Attributes:
         trainer: as in a study file: its name and options.

@@ -151,8 +151,7 @@ class TrainerInfo:
     def longest_episode(self, environment: EnvironmentSpec) -> int | None:
         """Return the time limit of an episode that Python steps, in steps.
 
-        The result is None where it is not known, and where compiled code evaluates at next to no
-        cost.
+        The result is None if it is unknown, or if compiled code evaluates at next to no cost.
         """
         return None
 
@@ -210,10 +209,7 @@ class TrainerInfo:
         return float(until - start)
 
     def source_hashes(self) -> dict[str, str]:
-        """Hash the code that decides what is computed, by a short name.
-
-        It is code of this package.
-        """
+        """Hash the code of this package that trains, by a short name."""
         return {}
 
     def user_files(self, trainer: TrainerSpec) -> list[str]:

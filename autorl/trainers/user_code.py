@@ -22,7 +22,7 @@ NO_PRUNING = (
 
 
 class NoPruningError(InputError, AttributeError):
-    """Raised for a name other tuners prune by.
+    """Raised for the name of another tuner's pruning method.
 
     It is an `AttributeError` too, so that `hasattr` is False.
     """

@@ -102,11 +102,10 @@ def final_scores(data: Dataset, seeds: SeedSet = "all", step: int | None = None)
 
 
 def common_seeds(landscapes: Sequence[Dataset], step: int | None = None) -> SeedSet:
-    """Choose `all` seeds, or `tuning` where few have test seeds.
+    """Choose `all` seeds, or `tuning` if few configurations have test seeds.
 
-    Few are fewer than half of the configurations with all tuning seeds.
-
-    That is so in a study that trains its best configurations alone on test seeds.
+    Few are fewer than half of the configurations with all tuning seeds, as in a study that trains
+    only its best configurations on test seeds.
     """
 
     def complete(data: Dataset, role: str) -> int:

@@ -45,7 +45,7 @@ def import_any(
 ) -> list[Manifest]:
     """Import a file or folder, in a given or a recognised format.
 
-    A folder may be recognised to be in several.
+    A folder may hold several formats.
 
     Args:
         source: what to import.
@@ -54,7 +54,7 @@ def import_any(
         options: the other fields of `common.Options`.
 
     Raises:
-        InputError: there is no such file, its format is not known, or it is not as its format says.
+        InputError: there is no such file, its format is unknown, or it breaks its format.
     """
     path = Path(source)
     settings = Options(out=Path(target), **options)

@@ -260,13 +260,13 @@ def write_flat(state: Array, observation: Array) -> None:
 
 @cached
 def observe_flat(state: Array, observation: Array) -> None:
-    """Write what `ImgObsWrapper` and `FlattenObservation` make, (147,)."""
+    """Write the observation of `ImgObsWrapper` and `FlattenObservation`, (147,)."""
     write_flat(state, observation)
 
 
 @cached
 def observe_one_hot(state: Array, observation: Array) -> None:
-    """Write what `OneHotPartialObsWrapper`, `ImgObsWrapper`, `FlattenObservation` make, (980,)."""
+    """Write the observation of the same with `OneHotPartialObsWrapper`, (980,)."""
     observation.fill(0.0)
     seen = 1 << _MIDDLE
     for j in range(_LAST, -1, -1):

@@ -32,10 +32,7 @@ from autorl.study.folder.verify import checkpoint_damage
 
 @dataclass
 class Backup:
-    """Counts of what a copy holds.
-
-    Notes say what it does not hold.
-    """
+    """Counts of the contents of a copy, with notes on what it lacks."""
 
     events: int = 0
     checkpoints: int = 0

@@ -134,7 +134,7 @@ def _override(data: Content, key: str, value: object) -> None:
 
 
 def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) -> None:
-    """Check what a model cannot: seeds, space and keys together.
+    """Check what a single section cannot: seeds, space and keys together.
 
     Their errors come before any training.
     """

@@ -75,10 +75,7 @@ class Fit:
 
 
 def curve(form: Form, kl: npt.ArrayLike, alpha: float, beta: float) -> Array:
-    """Return gold above the reference policy's at these KL divergences.
-
-    They are in nats per sequence.
-    """
+    """Return the gain in gold over the reference at KL divergences (nats)."""
     rise, fall = _columns(form, as_vector(kl, "kl"))
     return np.asarray(alpha * rise - beta * fall)
 
@@ -199,9 +196,9 @@ def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SA
 
 
 def _columns(form: Form, kl: Array) -> tuple[Array, Array]:
-    """Return what alpha and beta multiply.
+    """Return the terms that alpha and beta multiply.
 
-    It is d, and d^2 or d log d (0 at d = 0, its limit).
+    They are d, and d^2 or d log d (0 at d = 0, its limit).
     """
     if form not in get_args(Form):
         raise ValueError(f"unknown form {form!r}; allowed: {', '.join(get_args(Form))}")

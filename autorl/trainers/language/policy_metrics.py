@@ -165,9 +165,7 @@ def reward_measures(
 def judge(about: Built | Task) -> str | None:
     """Return the signal that decides who wins.
 
-    It is the report signal, else the selection one.
-
-    The result is None if neither is a signal.
+    It is the report signal, else the selection signal, else None.
     """
     # never by the signal trained on: a policy that exploits it would win
     return next((name for name in (about.report, about.selection) if name in about.signals), None)

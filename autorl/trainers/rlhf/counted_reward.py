@@ -89,7 +89,7 @@ class CountedReward(Signal):
     def zero_std(self) -> float:
         """Share of the groups so far in which all rewards were equal.
 
-        0 before there is one.
+        It is 0 before the first group.
         """
         return self.equal_groups / self.groups if self.groups else 0.0
 

@@ -252,9 +252,7 @@ class RLHFTrainer(Trainer):
         metrics: Sequence[str],
         choices: Mapping[str, Collection[object]] = MappingProxyType({}),
     ) -> None:
-        """Raise `InputError` if a study would select by what it trains on.
-
-        That is the signal itself, or a loss.
+        """Raise `InputError` for selection by the training signal or a loss.
 
         Signals that only some configurations of the space train on are refused too, and so is every
         model of an ensemble: they were fitted to the same comparisons.

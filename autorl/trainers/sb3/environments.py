@@ -146,7 +146,7 @@ class SpacesOnly(gym.Env[Any, Any]):
     """An environment of spaces only: it cannot be stepped.
 
     Attributes:
-        agents: how many of its kind a game has.
+        agents: number of agents of this kind in a game.
     """
 
     agents: int = 1
@@ -226,9 +226,9 @@ def freeze_all(venv: VecEnv) -> list[bytes]:
 
 
 def thaw_all(venv: VecEnv, frozen: Sequence[bytes], *, trust: bool) -> str:
-    """Go on where environments were saved.
+    """Continue the saved environments.
 
-    Returns why that is not possible, empty if it is: then they have to be reset.
+    Returns why this is impossible: they have to be reset then. It is empty otherwise.
 
     The spaces of a `DummyVecEnv` are its first environment's, random state included.
     """

@@ -65,9 +65,7 @@ def without(options: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OptionNames:
-    """The reward options that are among a set of hyperparameters.
-
-    Their values do not matter.
+    """The reward options among a set of hyperparameters, without values.
 
     Attributes:
         plain: names without the prefix, e.g. `length_limit`.
