@@ -151,7 +151,7 @@ class Driver(Search):
             case BudgetExtended(runs=runs, refunded=refunded):
                 self.ended = False
                 self.search_end = None
-                self.budget.extend(runs)
+                self.budget.extra_runs += runs
                 self.budget.begun -= sum(self.lineage[n].resume_from is None for n in refunded)
                 self.charges.refund(refunded, self.policy.first)
 
@@ -163,7 +163,8 @@ class Driver(Search):
         """
         self.ended = True
         if self.search_end is None:
-            self.search_end = why or self.budget.asked_to_end
+            used_up = self.budget.used >= 1
+            self.search_end = why or (self.budget.search_end if used_up else SearchEnd.TEST)
         return self.search_end
 
     def advance(self) -> list[Segment]:
@@ -421,7 +422,7 @@ class Driver(Search):
         fixed = not (self.spec.asynchronous or isinstance(self.policy, Racing))
         if self.ended or self._waiting or not fixed or self.spec.budget.hours is not None:
             return False
-        if not self._next.is_blind():
+        if not self._next.blind(self._next.number):
             return False
         self._order.make_room()
         if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
@@ -503,8 +504,7 @@ class Driver(Search):
             self._failures += event.kind in _HOPELESS and not self.ranking
         self.ranking.observe(event)
         self._optimizer.observe(event)
-        self._races.upgrade_incumbent()
-        self._races.race_again(event.proposal)
+        self._races.go_on(event.proposal)
 
     def _apply_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
         """Rank the baseline with the others.

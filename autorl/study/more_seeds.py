@@ -224,9 +224,8 @@ class Races:
         A proposal that is asked for now races against them.
         """
         best = self._search.ranking.best()
-        if best is None or not isinstance(self._search.policy, Racing):
-            return ()
-        return self._values(best)
+        racing = isinstance(self._search.policy, Racing)
+        return self._values(best) if racing and best is not None else ()
 
     def extend(self, item: Item) -> bool:
         """Add the seeds that an item's race asks for.
@@ -242,32 +241,23 @@ class Races:
             self._queue.changed(item)
         return bool(more)
 
-    def upgrade_incumbent(self) -> None:
-        """Give the incumbent of a race the seeds it lacks.
+    def go_on(self, proposal: ProposalId) -> None:
+        """Give the incumbent the seeds it lacks, and have a proposal that was scored race it.
 
-        They are observed when their training would have ended.
+        At the proposal's own ask the incumbent may have had fewer seeds. What is added is observed
+        when its training would have ended.
         """
         best = self._search.ranking.best()
-        if best is None or not isinstance(self._search.policy, Racing):
+        policy = self._search.policy
+        if best is None or not isinstance(policy, Racing):
             return
-        full = self._search.policy.full
-        if self._search.ranking[best].n_seeds >= len(full):
-            return
-        if not self._queue.holds(best):
-            self.add_seeds(Item(best, list(full), upgrade=True))
-
-    def race_again(self, proposal: ProposalId) -> None:
-        """Have a proposal race the incumbent of today.
-
-        At its own ask the incumbent may have had fewer seeds.
-        """
-        best = self._search.ranking.best()
-        if best is None or best == proposal or proposal not in self._search.ranking:
-            return
-        if not isinstance(self._search.policy, Racing):
+        lacking = self._search.ranking[best].n_seeds < len(policy.full)
+        if lacking and not self._queue.holds(best):
+            self.add_seeds(Item(best, list(policy.full), upgrade=True))
+        if best == proposal or proposal not in self._search.ranking:
             return
         reference = self._values(best)
-        if more := self._search.policy.more(self._values(proposal), reference):
+        if more := policy.more(self._values(proposal), reference):
             seeds = [*self._search.tuning_seeds(proposal), *more]
             self.add_seeds(Item(proposal, seeds, reference))
 

@@ -6,8 +6,7 @@ An adaptive study explores with a part of the budget, and confirms its best prop
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 from autorl.core import seeds as streams
@@ -56,20 +55,6 @@ class SearchBudget:
         if isinstance(search.policy, Adaptive):
             self.confirmation = Confirmation(search)
 
-    def extend(self, runs: float) -> None:
-        """Add to the budget."""
-        self.extra_runs += runs
-
-    @contextmanager
-    def extended(self, more: float) -> Iterator[None]:
-        """Have so many runs more in a block."""
-        before = self.extra_runs
-        self.extra_runs += more
-        try:
-            yield
-        finally:
-            self.extra_runs = before
-
     # -- what was spent ----------------------------------------------------------------------------
 
     @property
@@ -92,14 +77,6 @@ class SearchBudget:
         Racing may end a little above.
         """
         return self.spent.budget_used(self._spec)
-
-    @property
-    def left(self) -> float:
-        """Nominal tuning steps that are left.
-
-        They are infinite when the budget is not counted in steps.
-        """
-        return max(0.0, self.steps - self._charges.steps)
 
     # -- what that allows --------------------------------------------------------------------------
 
@@ -133,11 +110,6 @@ class SearchBudget:
             return SearchEnd.BUDGET
         # The only other reason to confirm before the time to explore is up.
         return SearchEnd.HOURS if self.used >= self._explored_share else SearchEnd.OPTIMIZER
-
-    @property
-    def asked_to_end(self) -> SearchEnd:
-        """Why a search is over that somebody has ended."""
-        return self.search_end if self.used >= 1 else SearchEnd.TEST
 
     def next_level(self) -> SeedsGranted | None:
         """Decide what follows when every outcome is in.
@@ -230,6 +202,7 @@ class NextProposal:
         optimizer: is asked. Asking changes none (`optimizers/base.py`).
 
     Attributes:
+        blind: says whether an ask of a number reads no outcome.
         number: of the next ask. Its random numbers follow from it: they are the same after a kill
             and after `Wait`.
     """
@@ -240,7 +213,7 @@ class NextProposal:
         self._spec = search.spec
         self._budget = budget
         self._optimizer = optimizer
-        self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
+        self.blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
         self._enqueued: deque[Config] = deque()
 
     def enqueue(self, config: Config) -> None:
@@ -252,10 +225,6 @@ class NextProposal:
         self.number += 1
         if event.proposal.origin == ENQUEUED and self._enqueued:
             self._enqueued.popleft()
-
-    def is_blind(self) -> bool:
-        """Say whether the next ask reads no outcome."""
-        return self._blind(self.number)
 
     def answer(self) -> Proposal | Wait | Done:
         """Ask the optimizer for its answer, or an enqueued configuration.
@@ -296,28 +265,36 @@ class NextProposal:
 
         It is empty if they would train something. Every outcome is in.
         """
-        with self._budget.extended(more):
-            more_seeds = self._budget.next_level()
-            if more_seeds is not None and more_seeds.proposals:
-                return ""
-            answer = self._ask()
-            if isinstance(answer, Done):
-                name = self._spec.optimizer.name
-                return (
-                    f"would train nothing: {name} has nothing more to propose; "
-                    "a larger plan needs a new study"
-                )
-            # An adaptive study that has confirmed explores with what is added.
-            if more_seeds is None and (
-                self._budget.explored
-                or (isinstance(answer, Proposal) and not self.is_affordable(answer))
-            ):
-                runs_left = self._budget.left / self._spec.fidelity.steps
-                return (
-                    "would train nothing: the next proposal costs more than the "
-                    f"{counted(round(runs_left, 6), 'full run')} left; add more"
-                )
+        before = self._budget.extra_runs
+        self._budget.extra_runs += more
+        try:
+            return self._idle()
+        finally:
+            self._budget.extra_runs = before
+
+    def _idle(self) -> str:
+        more_seeds = self._budget.next_level()
+        if more_seeds is not None and more_seeds.proposals:
             return ""
+        answer = self._ask()
+        if isinstance(answer, Done):
+            name = self._spec.optimizer.name
+            return (
+                f"would train nothing: {name} has nothing more to propose; "
+                "a larger plan needs a new study"
+            )
+        # An adaptive study that has confirmed explores with what is added.
+        if more_seeds is None and (
+            self._budget.explored
+            or (isinstance(answer, Proposal) and not self.is_affordable(answer))
+        ):
+            left = max(0.0, self._budget.steps - self._search.charges.steps)
+            runs_left = round(left / self._spec.fidelity.steps, 6)
+            return (
+                "would train nothing: the next proposal costs more than the "
+                f"{counted(runs_left, 'full run')} left; add more"
+            )
+        return ""
 
     def _ask(self) -> Proposal | Wait | Done:
         return self._optimizer.ask(streams.generator(self._spec.seed, "ask", self.number))
