@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autorl.core.plain_text import LONGEST_MESSAGE, printable, shortened
 from autorl.core.types import (
@@ -320,9 +320,7 @@ class Work:
         Raises:
             KeyError: the segment is not in flight.
         """
-        attempt = self._attempt(self.in_flight[segment], copy=True)
-        self._begin(attempt)
-        return attempt
+        return self._attempt(self.in_flight[segment], copy=True)
 
     def drain_superseded(self) -> list[Segment]:
         """Return the attempts beside which another one won since the last call.
@@ -334,19 +332,16 @@ class Work:
         return superseded
 
     def _hand_out(self, segment: Segment) -> None:
-        attempt = self._attempt(segment, copy=False)
-        self._begin(attempt)
-        self._ready.append(attempt)
-
-    def _begin(self, attempt: Segment) -> None:
-        self.attempts.begin(attempt)
-        self.files.begin(attempt)
+        self._ready.append(self._attempt(segment, copy=False))
 
     def _attempt(self, segment: Segment, *, copy: bool) -> Segment:
         fence = self.attempts.next_fence(segment.id)
         while self.files.is_taken(segment.id, fence):
             fence = self.attempts.next_fence(segment.id)
-        return self.files.placed(segment, fence, copy=copy)
+        attempt = self.files.placed(segment, fence, copy=copy)
+        self.attempts.begin(attempt)
+        self.files.begin(attempt)
+        return attempt
 
     def _segment(
         self,
@@ -416,24 +411,27 @@ class Work:
 
         Or whether a failure or a stop ended it.
         """
+        return None not in self._walk(proposal, seed, end)
+
+    def _walk(self, proposal: ProposalId, seed: int, end: int | None) -> Iterator[Outcome | None]:
+        """Yield the outcomes of a chain up to the one that is missing or was not done."""
         for link, cut in self._lineage.path(proposal, end):
             outcome = self._outcomes.get(SegmentId(link, seed, cut))
-            if outcome is None:
-                return False
-            if outcome.status is not Status.DONE:
-                return True
-        return True
+            yield outcome
+            if outcome is None or outcome.status is not Status.DONE:
+                return
 
     def curve(self, proposal: ProposalId, seed: int, end: int | None = None) -> Curve:
         """Return the learning curve of (proposal, seed) from step 0 to `end`.
 
         It goes over every run of its lineage.
         """
-        return self._join(SegmentId(proposal, seed), self._chain_outcomes(proposal, seed, end))
+        outcomes = filter(None, self._walk(proposal, seed, end))
+        return self._join(SegmentId(proposal, seed), list(outcomes))
 
     def value(self, proposal: ProposalId, seed: int, end: int | None = None) -> SeedValue:
         """Return the objective values of one seed of a proposal."""
-        outcomes = self._chain_outcomes(proposal, seed, end)
+        outcomes = list(filter(None, self._walk(proposal, seed, end)))
         curve = self._join(SegmentId(proposal, seed), outcomes)
         return self._judge.value(seed, curve, outcomes[-1].message)
 
@@ -443,16 +441,6 @@ class Work:
         None as long as it has not.
         """
         return self._outcomes.get(segment)
-
-    def _chain_outcomes(
-        self, proposal: ProposalId, seed: int, end: int | None = None
-    ) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for link, cut in self._lineage.path(proposal, end):
-            outcomes.append(self._outcomes[SegmentId(link, seed, cut)])
-            if outcomes[-1].status is not Status.DONE:
-                break
-        return outcomes
 
     def _join(self, segment: SegmentId, outcomes: Sequence[Outcome]) -> Curve:
         """Join the outcomes of a chain that ends with `segment`.
