@@ -253,14 +253,6 @@ def test_who_opens_the_study_of_a_function_is_told_to_run_its_program(tmp_path):
         Study.open(tmp_path / "s")
 
 
-def test_a_function_that_cannot_resume_can_be_cut(tmp_path):
-    result = tune(
-        lambda config, seed, until: config["x"] * until, SPACE, runs=12, steps=100, seeds=SeedPlan(2, 1),
-        optimizer={"name": "random", "stop": "median", "rungs": 2},
-    )  # fmt: skip
-    assert result.incumbent.until == 100
-
-
 def test_what_is_wrong_is_said():
     with pytest.raises(InputError, match="needs a search space"):
         tune(plain)

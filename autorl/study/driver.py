@@ -54,15 +54,7 @@ from autorl.store.events import (
 from autorl.study.budget import Refunds
 from autorl.study.journal import Journal
 from autorl.study.more_seeds import Races
-from autorl.study.open_proposals import (
-    AsTheyCome,
-    Changes,
-    Incomplete,
-    Item,
-    Order,
-    Queue,
-    predicted_cost,
-)
+from autorl.study.open_proposals import AsTheyCome, Changes, Item, Order, Queue, predicted_cost
 from autorl.study.proposing import DefaultRuns, NextProposal, SearchBudget
 from autorl.study.retention import Retention
 from autorl.study.search import Search
@@ -120,7 +112,8 @@ class Driver(Search):
         # mode). A study that is only read follows none of them.
         self._to_request: Changes | None = None
         self._to_observe: Changes | None = None
-        self._incomplete = Incomplete(self._queue, self._complete)
+        self._to_count: Changes | None = None
+        self._lacking: set[int] = set()  # numbers of items, by the latest count
         self._waiting = False
         self._failures = 0
         journal.subscribe(self.apply)
@@ -427,7 +420,7 @@ class Driver(Search):
         self._order.make_room()
         if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
             return False
-        if self._incomplete.count() >= self.spec.parallelism or self.budget.explored:
+        if self._count_incomplete() >= self.spec.parallelism or self.budget.explored:
             return False
         answer = self._next.answer()
         if not isinstance(answer, Proposal) or not self._next.is_affordable(answer):
@@ -435,6 +428,17 @@ class Driver(Search):
         assert answer.parent is None, "a blind proposal continues a run"
         self._propose(answer)
         return True
+
+    def _count_incomplete(self) -> int:
+        """Count the items that lack outcomes."""
+        if self._to_count is None:
+            self._to_count = self._queue.follow()
+        for number, item in self._to_count.take():
+            if item is None or self._complete(item):
+                self._lacking.discard(number)
+            else:
+                self._lacking.add(number)
+        return len(self._lacking)
 
     def _propose(self, proposal: Proposal) -> ProposalId:
         proposed = Proposed(len(self.lineage), proposal)

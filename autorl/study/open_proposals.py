@@ -320,31 +320,3 @@ class Queue:
     def _note(self, number: int) -> None:
         for changes in self._changes:
             changes.add(number)
-
-
-class Incomplete:
-    """The items that lack outcomes, counted.
-
-    None that has all comes to lack one again. The queue is followed from the first count on.
-
-    Args:
-        queue: whose items they are.
-        complete: says whether every outcome of an item is in.
-    """
-
-    def __init__(self, queue: Queue, complete: Callable[[Item], bool]) -> None:
-        self._queue = queue
-        self._complete = complete
-        self._changes: Changes | None = None
-        self._numbers: set[int] = set()
-
-    def count(self) -> int:
-        """Count them."""
-        if self._changes is None:
-            self._changes = self._queue.follow()
-        for number, item in self._changes.take():
-            if item is None or self._complete(item):
-                self._numbers.discard(number)
-            else:
-                self._numbers.add(number)
-        return len(self._numbers)

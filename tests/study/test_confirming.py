@@ -64,36 +64,7 @@ SIX = (0.5, 0.2, 0.1, 0.8, 0.7, 0.3)
 # -- the exploration ---------------------------------------------------------------------------------------------------
 
 
-def test_a_search_explores_with_what_is_not_kept_to_confirm():
-    confirmation = Situation().confirmation
-    assert not confirmation.under_way
-    assert confirmation.limit(1000) == 600
-    assert confirmation.limit(250) == 150, "one run of two confirms"
-    assert confirmation.limit(math.inf) == math.inf
-
-
 # -- the levels --------------------------------------------------------------------------------------------------------
-
-
-def test_level_by_level_the_best_get_one_more_seed():
-    situation = Situation(SIX)
-    first = situation.next_level(1000)
-    assert first == SeedsGranted((3, 4), (0, 1), (2,))
-    situation.grant(first)
-    second = situation.next_level(1000)
-    assert second == SeedsGranted((3, 4), (0, 1, 2), ())
-    situation.grant(second)
-    assert situation.charges.steps == 1000
-    assert situation.next_level(1000) is None
-
-
-def test_a_level_that_everybody_left_has_passed_already_is_left_out():
-    situation = Situation()
-    for score in (0.2, 0.8):
-        situation.add(score, n_seeds=3)
-    situation.grant(SeedsGranted())
-    granted = situation.next_level(situation.charges.steps + 600)
-    assert granted == SeedsGranted((1, 0), (0, 1, 2, 3), ())
 
 
 def test_the_dearest_proposal_says_how_many_runs_are_left():

@@ -9,9 +9,10 @@ from study_support import small_spec
 from autorl.core.types import StudyError
 from autorl.report.reading import open_view
 from autorl.store import Store
+from autorl.store.events import Candidate
 from autorl.store.rows import Link, RunValue
 from autorl.study import Study
-from autorl.study.results.record import CandidateSteps, StudyRecord
+from autorl.study.results.record import StudyRecord
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_proposal_that_was_never_made_is_named():
     study = Study.in_memory(small_spec())
     study.run()
     record = StudyRecord(study.spec, study.store, None)
-    assert record.candidate_steps(99) == CandidateSteps()
+    assert record.candidate_steps(99) == Candidate("", 99)
     for ask in (record.schedule, record.until, lambda number: record.lineage([number])):
         with pytest.raises(StudyError, match="proposal 99 is not in this study"):
             ask(99)
@@ -109,7 +110,7 @@ def test_a_metric_of_tests_is_read_at_the_step_of_the_score(step, mean):
     """Run 3 failed."""
     succeeded = [SimpleNamespace(run_id=number) for number in (1, 2)]
     record = record_of(values=MEASURED, tested_runs=succeeded, link=CHAIN.__getitem__)
-    record.candidate_steps = lambda proposal: CandidateSteps(step)
+    record.candidate_steps = lambda proposal: Candidate("", 1, step)
     assert record.mean_of_tests(1, "kl") == mean
 
 
@@ -125,5 +126,5 @@ def test_a_metric_of_tests_is_read_at_the_step_of_the_score(step, mean):
 )
 def test_a_metric_at_the_end_is_of_test_runs_if_there_are_any(values, mean):
     record = record_of(values=values, link=CHAIN.__getitem__)
-    record.candidate_steps = lambda proposal: CandidateSteps()
+    record.candidate_steps = lambda proposal: Candidate("", 4)
     assert record.mean_at_end(4, "kl") == mean

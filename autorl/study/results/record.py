@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -57,21 +56,6 @@ from autorl.study.lineage import Lineage
 from autorl.study.spec import SeedsSection, Spec, thaw
 from autorl.study.test_phase import Frozen, runs_of, trained
 from autorl.study.work import Work
-
-
-@dataclass(frozen=True)
-class CandidateSteps:
-    """The steps written down of a candidate before training its models.
-
-    With `reduce: best` the step is chosen on tuning seeds, and runs for a model end there.
-
-    Attributes:
-        step: its score is read at; None: by the study's reduction, of the whole run.
-        end: its runs were trained to; None: as far as the proposal.
-    """
-
-    step: int | None = None
-    end: int | None = None
 
 
 class StudyRecord:
@@ -226,7 +210,7 @@ class StudyRecord:
 
     # -- chains of proposals -----------------------------------------------------------------------
 
-    def candidate_steps(self, proposal: ProposalId) -> CandidateSteps:
+    def candidate_steps(self, proposal: ProposalId) -> Candidate:
         """Return the steps that were written down of a proposal last.
 
         There are none of one that was no candidate.
@@ -235,8 +219,8 @@ class StudyRecord:
             assert isinstance(event, CandidatesFrozen | ModelsNamed)
             for candidate in event.candidates:
                 if candidate.proposal == proposal:
-                    return CandidateSteps(candidate.step, candidate.end)
-        return CandidateSteps()
+                    return candidate
+        return Candidate("", proposal)
 
     def until(self, proposal: ProposalId) -> int:
         """Return the nominal step a proposal ends at."""

@@ -117,23 +117,26 @@ def _surroundings(spec: Spec) -> Surroundings:
     algorithms has none: its hyperparameters have other names.
     """
     folder = None if spec.path is None else Path(spec.path)
-    environment = spec.environment.id
+    described = Surroundings(spec.search_space, (), spec.environment.id, folder=folder)
     if spec.trainer is None:
-        return Surroundings(spec.search_space, (), environment, "", folder)
+        return described
     info = spec.info(spec.trainer)
     if not info.replays_landscape:
         name = spec.trainer.name
         # A user's own trainer, `python:...` or a class, does not say what it trains.
         says = "/" in name and not info.of_user
-        algorithms = (algorithm_of(name),) if says else ()
-        return Surroundings(spec.search_space, algorithms, environment, "", folder)
+        return dataclasses.replace(described, algorithms=(algorithm_of(name),) if says else ())
     source = spec.trainer.kwargs.get("landscape")
     replayed = None if source is None else find_landscape(str(source), folder=folder)
     if replayed is None or is_study(replayed):  # the trainer says what is wrong
-        return Surroundings(spec.search_space, (), environment, "", folder)
+        return described
     manifest = Manifest.read(replayed)
-    algorithms = (algorithm_of(manifest.algorithm),)
-    return Surroundings(spec.search_space, algorithms, manifest.environment, manifest.id, folder)
+    return dataclasses.replace(
+        described,
+        algorithms=(algorithm_of(manifest.algorithm),),
+        environment=manifest.environment,
+        replays=manifest.id,
+    )
 
 
 MOST_IN_FLIGHT = 8
