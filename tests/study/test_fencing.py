@@ -125,10 +125,10 @@ def test_an_outcome_of_an_earlier_session_counts_for_nothing(monkeypatch, tmp_pa
     assert again.fence == Fence(2, 0)
     assert again.folder != first.folder
     study.record(late)
-    assert study.driver.work.outcome(0, 0) is None
+    assert study.driver.work.outcome_of("0.0") is None
     assert ignored(study) == [OutcomeIgnored("0.0", 1, 0, "done")]
     study.record(train(study, again))
-    assert study.driver.work.outcome(0, 0).fence == Fence(2, 0)
+    assert study.driver.work.outcome_of("0.0").fence == Fence(2, 0)
     assert saved_segments(tmp_path / "study") == {"0.0"}, "what was left of session 1 is removed"
     assert finish(study) == whole(monkeypatch)
     study.close()
@@ -187,7 +187,7 @@ def test_the_first_good_outcome_wins_and_others_go(monkeypatch, tmp_path, winner
     assert checkpoint_of(tmp_path / "study", "0.0") == Path(attempts[winner].folder)
     study.record(outcomes[1 - winner])
     assert [event.attempt for event in ignored(study)] == [1 - winner]
-    assert work.outcome(0, 0).fence == attempts[winner].fence
+    assert work.outcome_of("0.0").fence == attempts[winner].fence
     assert finish(study) == whole(monkeypatch)
     study.close()
 
@@ -198,9 +198,9 @@ def test_of_two_attempts_the_good_one_counts(monkeypatch, tmp_path, fails, first
     study, *attempts = copied(monkeypatch, tmp_path / "study")
     study.record(failure(attempts[first_to_fail], fails, "told to fail", 0.0))
     assert study.advance() == [], "the other one is still running"
-    assert study.driver.work.outcome(0, 0) is None
+    assert study.driver.work.outcome_of("0.0") is None
     study.record(train(study, attempts[1 - first_to_fail]))
-    assert study.driver.work.outcome(0, 0).status is Status.DONE
+    assert study.driver.work.outcome_of("0.0").status is Status.DONE
     assert finish(study) == whole(monkeypatch)
     study.close()
 
@@ -209,7 +209,7 @@ def test_the_failure_of_the_last_attempt_that_lives_is_the_segments(monkeypatch,
     study, first, copy = copied(monkeypatch, tmp_path / "study")
     study.record(failure(first, Status.TIMEOUT, "first", 0.0))
     study.record(failure(copy, Status.TIMEOUT, "second", 0.0))
-    assert study.driver.work.outcome(0, 0).message == "second"
+    assert study.driver.work.outcome_of("0.0").message == "second"
     study.close()
 
 
@@ -286,7 +286,7 @@ def test_three_hosts_or_one_too_often_lose_a_segment(monkeypatch, losses, lost):
     study.run(executor=pool)
     reference.run(executor=InProcess(reference.load))
     assert pool.losses == []
-    assert study.driver.work.outcome(1, 0).status is (Status.LOST if lost else Status.DONE)
+    assert study.driver.work.outcome_of("1.0").status is (Status.LOST if lost else Status.DONE)
     assert (tables(study) == tables(reference)) == (not lost)
     recorded = [event.event for event in study.store.events()]
     losses_recorded = [event for event in recorded if isinstance(event, SegmentLost)]
@@ -306,7 +306,7 @@ def test_hosts_are_counted_over_restarts(monkeypatch, tmp_path):
     assert study.driver.work.attempts.losses == {"1.0": {"a": 1, "b": 1}}
     pool = Hosts(study.load, [("c", False), ("d", False)])
     study.run(executor=pool)
-    assert study.driver.work.outcome(1, 0).status is Status.LOST
+    assert study.driver.work.outcome_of("1.0").status is Status.LOST
     assert pool.losses == [("d", False)], "not tried again after the third host"
     study.close()
 
@@ -339,7 +339,7 @@ def test_a_trainer_may_save_more_than_once(monkeypatch, tmp_path):
     begin(study)
     (first,) = study.advance()
     study.record(train(study, first))
-    assert study.driver.work.outcome(0, 0).status is Status.DONE
+    assert study.driver.work.outcome_of("0.0").status is Status.DONE
     study.close()
 
 
@@ -390,7 +390,7 @@ def test_the_winner_is_in_the_log(monkeypatch, tmp_path):
     (second,) = study.advance()
     assert second.fence == Fence(1, 0, "a")
     study.record(train(study, second))
-    assert study.driver.work.outcome(1, 0).fence == Fence(1, 0)
+    assert study.driver.work.outcome_of("1.0").fence == Fence(1, 0)
     study.close()
 
 
