@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 
 from autorl.core.types import FrozenMap
-from autorl.landscapes import Manifest, Tables, config_rows
+from autorl.landscapes import Landscape, Manifest, Tables, config_rows
+from autorl.landscapes.importers import import_any
+from autorl.landscapes.validate import validate
 from autorl.space import load_space
 from autorl.study import Study
 from autorl.study.spec import load_spec
@@ -114,3 +116,11 @@ def run_study(folder, document):
     finally:
         study.close()
     return folder
+
+
+def imported(source, out, **options):
+    """The one landscape that is imported from `source`; every rule accepts it."""
+    (done,) = import_any(source, out, **options)
+    data = Landscape(out / done.id)
+    assert validate(data.path) == []
+    return data

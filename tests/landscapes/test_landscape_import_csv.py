@@ -3,15 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from landscape_samples import SPACE, configs, manifest, tables
+from landscape_samples import SPACE, configs, imported, manifest, tables
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_table
-from autorl.landscapes.importers import import_any
-from autorl.landscapes.validate import validate
 
 ID = "me/ppo/CartPole-v1"
 MAP = ("run=config_id", "hp.*=hyperparameter", "s=seed", "t=step", "ret=metric", "len=metric")
@@ -20,75 +18,49 @@ MAP = ("run=config_id", "hp.*=hyperparameter", "s=seed", "t=step", "ret=metric",
 def table():
     rng = np.random.default_rng(0)
     rows = [
-        {
-            "run": 10 + number,
-            "hp.lr": 10.0 ** -(1 + number),
-            "hp.net": "ab"[number % 2],
-            "s": seed,
-            "t": step,
-        }
-        | {"ret": rng.uniform(0, 10), "len": rng.uniform(), "host": "x"}
+        (10 + number, 0.1**number, "ab"[number % 2], seed, step, *rng.uniform(0, 10, 2), "x")
         for number in range(4)
         for seed in (5, 6)
         for step in (300, 100, 200)
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["run", "hp.lr", "hp.net", "s", "t", "ret", "len", "host"])
 
 
-def written(folder, frame):
+def read(folder, frame, roles=MAP):
     frame.to_csv(folder / "runs.csv", index=False)
-    return folder / "runs.csv"
+    return imported(folder / "runs.csv", folder / "out", id=ID, map=roles)
 
 
 def test_columns_by_their_roles(tmp_path):
     frame = table()
-    (done,) = import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
-    data = Landscape(tmp_path / "out" / ID)
-    assert done.rows == {"configs": 4, "runs": 8, "evals": 24, "segments": 8}
-    assert (done.objective.metric, data.metrics) == ("ret", ("ret", "len"))
-    assert data.grid.lookup(frame.run, frame.s, frame.t) == pytest.approx(
-        frame.ret.to_numpy(np.float32)
-    )
-    assert dict(data.config(12)) == pytest.approx({"hp.lr": 1e-3, "hp.net": "a"})
-    assert any("Columns left out: host" in note for note in done.notes)
-    assert validate(data.path) == []
+    data = read(tmp_path, frame)
+    assert data.manifest.rows == {"configs": 4, "runs": 8, "evals": 24, "segments": 8}
+    assert (data.manifest.objective.metric, data.metrics) == ("ret", ("ret", "len"))
+    found = data.grid.lookup(frame.run, frame.s, frame.t)
+    assert found == pytest.approx(frame.ret.to_numpy(np.float32))
+    assert dict(data.config(12)) == pytest.approx({"hp.lr": 1e-2, "hp.net": "a"})
+    assert any("Columns left out: host" in note for note in data.manifest.notes)
 
 
 def test_a_mapping_file_and_options_of_the_command_line(tmp_path):
     (tmp_path / "map.yaml").write_text(
         "hyperparameters: [hp.lr, hp.net]\nseed: s\nstep: t\nmetrics: [ret, len]  # the first is the objective\n"
     )
-    file, out = written(tmp_path, table()), tmp_path / "out"
-    arguments = [
-        "--map",
-        tmp_path / "map.yaml",
-        "--id",
-        ID,
-        "--metric",
-        "len",
-        "--direction",
-        "minimize",
-    ]
-    arguments += ["--unit", 10, "--about", "licence=CC0-1.0", "--out", out]
-    result = CliRunner().invoke(app, ["landscape", "import", str(file), *map(str, arguments)])
+    table().to_csv(tmp_path / "runs.csv", index=False)
+    words = f"{tmp_path}/runs.csv --map {tmp_path}/map.yaml --id {ID} --metric len --unit 10"
+    words += f" --direction minimize --about licence=CC0-1.0 --out {tmp_path}/out"
+    result = CliRunner().invoke(app, ["landscape", "import", *words.split()])
     assert result.exit_code == 0, result.output
-    data = Landscape(out / ID)
-    assert (data.manifest.objective.metric, data.manifest.objective.direction) == (
-        "len",
-        "minimize",
-    )
-    assert data.manifest.steps == (1000, 2000, 3000)
-    assert data.manifest.licence == "CC0-1.0"
-    assert data.manifest.rows["configs"] == 4
+    found = Landscape(tmp_path / "out" / ID).manifest
+    assert (found.objective.metric, found.objective.direction) == ("len", "minimize")
+    assert found.steps == (1000, 2000, 3000)
+    assert (found.licence, found.rows["configs"]) == ("CC0-1.0", 4)
 
 
 def test_a_table_of_final_scores(tmp_path):
     """Neither config_id nor seed nor step: every row is a run, equal hyperparameters are one configuration."""
     frame = pd.DataFrame({"lr": [0.1, 0.1, 0.2, 0.2], "score": [1.0, 2.0, 3.0, 5.0]})
-    import_any(
-        written(tmp_path, frame), tmp_path / "out", id=ID, map=("lr=hyperparameter", "score=metric")
-    )
-    data = Landscape(tmp_path / "out" / ID)
+    data = read(tmp_path, frame, ("lr=hyperparameter", "score=metric"))
     assert data.grid.values[:, :, 0].tolist() == [[1.0, 2.0], [3.0, 5.0]]
     assert data.best("all", "mean").value == 4.0
 
@@ -96,37 +68,22 @@ def test_a_table_of_final_scores(tmp_path):
 def test_an_empty_score_is_a_failed_run(tmp_path):
     frame = table()
     frame.loc[(frame.run == 11) & (frame.s == 5) & (frame.t == 300), "ret"] = np.nan
-    import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
-    data = Landscape(tmp_path / "out" / ID)
-    assert data.sql("SELECT config_id, seed FROM runs WHERE status = 'diverged'").fetchall() == [
-        (11, 5)
-    ]
-    assert validate(data.path) == []
+    failed = "SELECT config_id, seed FROM runs WHERE status = 'diverged'"
+    assert read(tmp_path, frame).sql(failed).fetchall() == [(11, 5)]
 
 
 def test_our_own_flat_table_comes_back(tmp_path):
     write_landscape(tmp_path / "a", tables(), manifest(), SPACE)
     original = Landscape(tmp_path / "a")
     export_table(original, tmp_path / "flat.csv.gz")
-    roles = (
-        "config_id=config_id",
-        "seed=seed",
-        "seed_role=seed_role",
-        "step=step",
-        "status=status",
-    )
-    roles += (
-        "eval_return=metric",
-        "wall_seconds=wall_seconds",
-        *(f"{name}=hyperparameter" for name in SPACE.names),
-    )
-    import_any(tmp_path / "flat.csv.gz", tmp_path / "out", id=ID, map=roles)
-    data = Landscape(tmp_path / "out" / ID)
+    own = ("config_id", "seed", "seed_role", "step", "status", "wall_seconds")
+    roles = [f"{name}={name}" for name in own] + ["eval_return=metric"]
+    roles += [f"{name}=hyperparameter" for name in SPACE.names]
+    data = imported(tmp_path / "flat.csv.gz", tmp_path / "out", id=ID, map=tuple(roles))
     assert data.manifest.seeds == original.manifest.seeds
     assert np.array_equal(data.grid.values, original.grid.values)
     assert data.config(3)["learning_rate"] == pytest.approx(configs()[3]["learning_rate"])
     assert ("interval" in data.config(3)) == ("interval" in configs()[3])
-    assert validate(data.path) == []
 
 
 @pytest.mark.parametrize(
@@ -145,7 +102,7 @@ def test_our_own_flat_table_comes_back(tmp_path):
 )
 def test_wrong_mappings_are_refused(tmp_path, roles, message):
     with pytest.raises(InputError, match=message):
-        import_any(written(tmp_path, table()), tmp_path / "out", id=ID, map=roles)
+        read(tmp_path, table(), roles)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +113,12 @@ def test_wrong_mappings_are_refused(tmp_path, roles, message):
         (5, "t", 100.5, r"runs\.csv: line 7: the budget 100\.5 is not a whole number of steps"),
         (2, "hp.lr", 7.0, r"runs\.csv:4: configuration 10 has other hyperparameters than before"),
         (1, "t", 300, r"runs\.csv:3: another row has the same configuration, seed and step"),
+        (0, "status", "finished", r"runs\.csv:2: status 'finished'; allowed: done, stopped"),
+        (0, "role", "train", r"runs\.csv:2: seed role 'train'; allowed: tuning, test"),
     ],
 )
 def test_wrong_cells_are_named_with_their_line(tmp_path, row, column, value, message):
-    frame = table().astype({column: object})
+    frame = table().assign(status="done", role="tuning").astype({column: object})
     frame.loc[row, column] = value
     with pytest.raises(InputError, match=message):
-        import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
-
-
-def test_wrong_status_and_roles(tmp_path):
-    frame = table().assign(status="finished", role="train")
-    with pytest.raises(InputError, match="status 'finished'; allowed: done, stopped"):
-        import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=(*MAP, "status=status"))
-    with pytest.raises(InputError, match=r"runs\.csv:2: seed role 'train'; allowed: tuning, test"):
-        import_any(tmp_path / "runs.csv", tmp_path / "out", id=ID, map=(*MAP, "role=seed_role"))
+        read(tmp_path, frame, (*MAP, "status=status", "role=seed_role"))

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from landscape_samples import SPACE, N, configs, manifest, tables
+from landscape_samples import SPACE, N, configs, imported, manifest, tables
 
 from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import Landscape, Objective, Tables, write_landscape
@@ -13,16 +13,8 @@ from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
 
 ID = "me/ppo/CartPole-v1"
-OBJECTIVES = [
-    {
-        "name": "accuracy",
-        "lower": 0,
-        "upper": 1,
-        "lock_lower": True,
-        "lock_upper": True,
-        "optimize": "upper",
-    }
-]
+LIMITS = {"lower": 0, "upper": 1, "lock_lower": True, "lock_upper": True}
+ACCURACY = {"name": "accuracy", "optimize": "upper", **LIMITS}
 CONFIGS = {"0": {"x": 0.25, "kind": "a"}, "1": {"x": 0.5, "kind": "b"}}
 HISTORY = [
     [0, 10, 7, [0.1], 0.0, 1.0, 1, {}],
@@ -32,39 +24,27 @@ HISTORY = [
 ]
 
 
-def run_folder(folder, history=HISTORY, configs=CONFIGS, objectives=OBJECTIVES, meta=True):
+def run_folder(folder, history=HISTORY, configs=CONFIGS, objectives=(ACCURACY,), meta=True):
     folder.mkdir()
     (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in history))
     (folder / "configs.json").write_text(json.dumps(configs))
     (folder / "origins.json").write_text(json.dumps(dict.fromkeys(configs)))
     if meta:
-        (folder / "meta.json").write_text(
-            json.dumps({"objectives": objectives, "budgets": [10, 20], "seeds": [7]})
-        )
+        (folder / "meta.json").write_text(json.dumps({"objectives": objectives}))
     return folder
 
 
-def test_a_run_of_the_short_and_of_the_long_layout(tmp_path):
-    for name, rows in (
-        ("short", HISTORY),
-        ("long", [[*row[:4], 0.5, *row[4:]] for row in HISTORY]),
-    ):
-        (done,) = import_any(run_folder(tmp_path / name, rows), tmp_path / f"{name}-out", id=ID)
-        data = Landscape(tmp_path / f"{name}-out" / ID)
-        assert done.objective.metric == "accuracy"
-        assert done.return_bounds == (0, 1)
-        assert data.sql("SELECT config_id, seed, status FROM runs ORDER BY run_id").fetchall() == [
-            (0, 7, "done"),
-            (1, 7, "crash"),
-        ]
-        assert data.sql("SELECT step, accuracy FROM evals ORDER BY run_id, step").fetchall() == [
-            (10, pytest.approx(0.1)),
-            (20, pytest.approx(0.2)),
-            (10, pytest.approx(0.3)),
-            (20, None),
-        ]
-        assert dict(data.config(1)) == {"x": 0.5, "kind": "b"}
-        assert validate(data.path) == []
+@pytest.mark.parametrize("layout", ["short", "long"])
+def test_a_run_of_the_short_and_of_the_long_layout(tmp_path, layout):
+    rows = [[*row[:4], *([0.5] if layout == "long" else []), *row[4:]] for row in HISTORY]
+    data = imported(run_folder(tmp_path / "run", rows), tmp_path / "out", id=ID)
+    assert data.manifest.objective.metric == "accuracy"
+    assert data.manifest.return_bounds == (0, 1)
+    runs = data.sql("SELECT config_id, seed, status FROM runs ORDER BY run_id").fetchall()
+    assert runs == [(0, 7, "done"), (1, 7, "crash")]
+    evals = data.sql("SELECT step, round(accuracy, 3) FROM evals ORDER BY run_id, step").fetchall()
+    assert evals == [(10, pytest.approx(0.1)), (20, pytest.approx(0.2)), (10, pytest.approx(0.3)), (20, None)]  # fmt: skip
+    assert dict(data.config(1)) == {"x": 0.5, "kind": "b"}
 
 
 def test_logs_without_a_space_and_with_fractions_of_a_run(tmp_path):
@@ -77,28 +57,22 @@ def test_logs_without_a_space_and_with_fractions_of_a_run(tmp_path):
         for budget in (0.5, 1.0)
     ]
     folder = run_folder(tmp_path / "run", rows, settings, meta=False)
-    with pytest.raises(
-        InputError, match=r"line 1: the budget 0\.5 is not a whole number of steps; --unit"
-    ):
+    rule = r"line 1: the budget 0\.5 is not a whole number of steps; --unit"
+    with pytest.raises(InputError, match=rule):
         import_any(folder, tmp_path / "out", id=ID)
-    (done,) = import_any(folder, tmp_path / "out", id=ID, unit=1000)
-    assert done.steps == (500, 1000)
-    assert (done.objective.metric, done.objective.direction) == ("cost", "minimize")
-    data = Landscape(tmp_path / "out" / ID)
+    data = imported(folder, tmp_path / "out", id=ID, unit=1000)
+    objective = data.manifest.objective
+    assert data.manifest.steps == (500, 1000)
+    assert (objective.metric, objective.direction) == ("cost", "minimize")
     assert "b" not in data.config(1)
     assert data.best(by="mean").config_id == 0
-    assert validate(data.path) == []
 
 
 def test_one_of_several_objectives(tmp_path):
-    objectives = [
-        *OBJECTIVES,
-        {**OBJECTIVES[0], "name": "time", "lock_upper": False, "optimize": "lower"},
-    ]
+    time = {**ACCURACY, "name": "time", "lock_upper": False, "optimize": "lower"}
     rows = [[*row[:3], [*row[3], 2.0 + row[0]], *row[4:]] for row in HISTORY]
-    folder = run_folder(tmp_path / "run", rows, objectives=objectives)
-    import_any(folder, tmp_path / "out", id=ID, metric="time")
-    data = Landscape(tmp_path / "out" / ID)
+    folder = run_folder(tmp_path / "run", rows, objectives=(ACCURACY, time))
+    data = imported(folder, tmp_path / "out", id=ID, metric="time")
     assert data.metrics == ("accuracy", "time")
     assert data.manifest.return_bounds == (0, None)
     assert data.best(by="mean").config_id == 0
@@ -106,26 +80,20 @@ def test_one_of_several_objectives(tmp_path):
         import_any(folder, tmp_path / "out", id=ID, metric="loss")
 
 
-def changed(row, place, value):
-    return [*row[:place], value, *row[place + 1 :]]
+def changed(place, value):
+    return [*HISTORY[0][:place], value, *HISTORY[0][place + 1 :]]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([HISTORY[0], [0, 20]], r"history\.jsonl:2: expected \[configuration, budget, seed"),
-        ([changed(HISTORY[0], 0, 9)], r"history\.jsonl:1: configuration 9 is not in configs\.json"),
-        (
-            [changed(HISTORY[0], 3, [1, 2])],
-            r"history\.jsonl:1: 2 costs, but the objectives are accuracy",
-        ),
-        ([changed(HISTORY[0], 6, 17)], r"history\.jsonl:1: status 17 is not one of 1 to 9"),
-        ([changed(HISTORY[0], 2, "a")], "expected integers"),
-        (
-            [HISTORY[0], HISTORY[0]],
-            r"history\.jsonl:2: another row has the same configuration, seed and step",
-        ),
-        ([changed(HISTORY[0], 6, 6)], "no evaluation was found"),
+        ([changed(0, 9)], r"history\.jsonl:1: configuration 9 is not in configs\.json"),
+        ([changed(3, [1, 2])], r"history\.jsonl:1: 2 costs, but the objectives are accuracy"),
+        ([changed(6, 17)], r"history\.jsonl:1: status 17 is not one of 1 to 9"),
+        ([changed(2, "a")], "expected integers"),
+        ([HISTORY[0]] * 2, r"history\.jsonl:2: another row has the same configuration, seed and"),
+        ([changed(6, 6)], "no evaluation was found"),
     ],
 )
 def test_wrong_histories_name_their_line(tmp_path, rows, message):
@@ -133,28 +101,25 @@ def test_wrong_histories_name_their_line(tmp_path, rows, message):
         import_any(run_folder(tmp_path / "run", rows), tmp_path / "out", id=ID)
 
 
-def test_wrong_files_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("meta.json", '{"objectives": [{"name": "a", "optimize": "up"}]}', r"objectives\[0\]\.opt"),
+        ("meta.json", "{", "not JSON"),
+        ("configspace.json", "[]", "ConfigSpace cannot read it"),
+        ("configs.json", None, r"configs\.json: missing"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path, file, text, message):
     folder = run_folder(tmp_path / "run")
     with pytest.raises(InputError, match="--id namespace"):
         import_any(folder, tmp_path / "out")
-    (folder / "meta.json").write_text(json.dumps({"objectives": [{"name": "a", "optimize": "up"}]}))
-    with pytest.raises(
-        InputError, match=r"objectives\[0\]\.optimize: expected lower or upper, got 'up'"
-    ):
-        import_any(folder, tmp_path / "out", id=ID)
-    (folder / "meta.json").write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
-        import_any(folder, tmp_path / "out", id=ID)
-    (folder / "meta.json").unlink()
-    (folder / "configspace.json").write_text("[]")
-    with pytest.raises(InputError, match="ConfigSpace cannot read it"):
-        import_any(folder, tmp_path / "out", id=ID)
-    (folder / "configs.json").unlink()
-    with pytest.raises(InputError, match=r"configs\.json: missing"):
+    if text is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(text)
+    with pytest.raises(InputError, match=message):
         import_any(folder, tmp_path / "out", id=ID, format="deepcave")
-
-
-SCORES = "SELECT config_id, seed, seed_role, step, value FROM scores ORDER BY ALL"
 
 
 def test_there_and_back_the_scores_are_the_same(tmp_path):
@@ -170,26 +135,25 @@ def test_there_and_back_the_scores_are_the_same(tmp_path):
     write_landscape(tmp_path / "a", kept, manifest(), SPACE)
     original = Landscape(tmp_path / "a")
     rows = export_deepcave(original, tmp_path / "run")
-    assert (
-        rows == len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == len(evals) + 2
-    )
+    history = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert rows == len(history) == len(evals) + 2
     (done,) = import_any(tmp_path / "run", tmp_path / "out")
     back = Landscape(tmp_path / "out" / done.id)
-    assert done.id == original.manifest.id
-    assert back.sql(SCORES).fetchall() == original.sql(SCORES).fetchall()
-    statuses = "SELECT config_id, seed, status FROM runs ORDER BY ALL"
-    assert back.sql(statuses).fetchall() == original.sql(statuses).fetchall()
+    for query in (
+        "SELECT config_id, seed, seed_role, step, value FROM scores ORDER BY ALL",
+        "SELECT config_id, seed, status FROM runs ORDER BY ALL",
+    ):
+        assert back.sql(query).fetchall() == original.sql(query).fetchall()
     assert {number: back.config(number) for number in range(N)} == configs()
-    assert done.objective == original.manifest.objective
-    assert done.licence == original.manifest.licence
+    for field in ("id", "objective", "licence"):
+        assert getattr(done, field) == getattr(original.manifest, field)
     assert validate(back.path) == validate(original.path)
 
 
 def test_floor_and_penalty_come_back(tmp_path):
     aim = Objective(floor=100.0, penalty=-5.0)
-    write_landscape(
-        tmp_path / "a", tables(), manifest(objective=aim, return_bounds=(100.0, None)), SPACE
-    )
+    described = manifest(objective=aim, return_bounds=(100.0, None))
+    write_landscape(tmp_path / "a", tables(), described, SPACE)
     export_deepcave(Landscape(tmp_path / "a"), tmp_path / "run")
     (done,) = import_any(tmp_path / "run", tmp_path / "out", replace=True)
     assert done.objective == aim

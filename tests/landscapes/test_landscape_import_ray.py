@@ -3,49 +3,50 @@
 import json
 
 import pytest
+from landscape_samples import imported
 
 from autorl.core.types import InputError
-from autorl.landscapes import Landscape
 from autorl.landscapes.importers import import_any
-from autorl.landscapes.validate import validate
 
 ID = "me/ppo/CartPole-v1"
 OPTIONS = {"id": ID, "metric": "env_runners/return"}
 
 
-def trial(folder, number, config, count=4, *, seed=None, state="TERMINATED", steps=None, **more):
+def trial(folder, number, config, count=4, *, seed=None, steps=None, **more):
     """A trial folder with `count` results; the return is 10 x number + the result's number."""
     path = folder / f"train_{number:05d}_{number}"
     path.mkdir(parents=True)
     params = config if seed is None else {**config, "seed": seed}
     (path / "params.json").write_text(json.dumps(params, indent=2))
-    lines = []
-    for i in range(1, count + 1):
-        row = {
+    rows = [
+        {
             "env_runners": {"return": 10.0 * number + i, "length": i},
             "training_iteration": i,
             "timesteps_total": steps and steps * i,
             "trial_id": f"{number:05d}",
             "time_total_s": 0.5 * i,
-            "done": i == count,
             "config": params,
             **more,
         }
-        lines.append(json.dumps(row))
-    (path / "result.json").write_text("".join(line + "\n" for line in lines))
-    return state
+        for i in range(1, count + 1)
+    ]
+    (path / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def experiment(folder, trials):
-    states = {number: trial(folder, number, **each) for number, each in enumerate(trials)}
-    data = [
-        [json.dumps({"trial_id": f"{number:05d}", "status": state}), "{}"]
-        for number, state in states.items()
-    ]
-    (folder / "experiment_state-2026-01-01_00-00-00.json").write_text(
-        json.dumps({"trial_data": data})
-    )
+    data = []
+    for number, each in enumerate(trials):
+        state = {"trial_id": f"{number:05d}", "status": each.pop("state", "TERMINATED")}
+        data.append([json.dumps(state), "{}"])
+        trial(folder, number, **each)
+    states = folder / "experiment_state-2026-01-01_00-00-00.json"
+    states.write_text(json.dumps({"trial_data": data}))
     return folder
+
+
+@pytest.fixture
+def two(tmp_path):
+    return experiment(tmp_path / "exp", [{"config": {"lr": rate}} for rate in (0.1, 0.2)])
 
 
 def test_trials_are_runs(tmp_path):
@@ -57,20 +58,18 @@ def test_trials_are_runs(tmp_path):
     trials = [
         {"config": config, "seed": seed, "steps": 1000} for config in settings for seed in (0, 1)
     ]
-    (done,) = import_any(experiment(tmp_path / "exp", trials), tmp_path / "out", **OPTIONS)
-    data = Landscape(tmp_path / "out" / ID)
+    data = imported(experiment(tmp_path / "exp", trials), tmp_path / "out", **OPTIONS)
+    done = data.manifest
     assert done.rows == {"configs": 4, "runs": 8, "evals": 32, "segments": 8}
     assert done.steps == (1000, 2000, 3000, 4000)
     assert done.seeds == {"tuning": (0,), "test": (1,)}
     assert data.space.names == ("lr", "model.width")
     assert any("equal in all trials were left out: gamma" in note for note in done.notes)
-    found = data.sql(
-        "SELECT seed, env_runners_return, wall_seconds FROM runs JOIN evals USING (run_id) WHERE step = 4000"
-    )
-    assert sorted(row[1] for row in found.fetchall()) == [10.0 * number + 4 for number in range(8)]
+    last = data.sql("SELECT env_runners_return FROM evals WHERE step = 4000").fetchall()
+    assert sorted(row[0] for row in last) == [10.0 * number + 4 for number in range(8)]
+    assert data.sql("SELECT DISTINCT wall_seconds FROM runs").fetchall() == [(2.0,)]
     best = data.best(by="mean")
     assert (best.config["lr"], best.config["model.width"], best.value) == (1e-2, 16, 64.0)
-    assert validate(data.path) == []
 
 
 def test_how_trials_end(tmp_path):
@@ -84,76 +83,69 @@ def test_how_trials_end(tmp_path):
         {"config": {"lr": 0.6}},
     ]
     folder = experiment(tmp_path / "exp", trials)
-    (folder / "train_00005_5" / "error.txt").write_text("Traceback")
-    (folder / "train_00004_4" / "error.txt").write_text("Traceback")
-    import_any(folder, tmp_path / "out", **OPTIONS, direction="minimize")
-    data = Landscape(tmp_path / "out" / ID)
+    for number in (4, 5):
+        (folder / f"train_{number:05d}_{number}" / "error.txt").write_text("Traceback")
+    data = imported(folder, tmp_path / "out", **OPTIONS, direction="minimize")
     assert data.manifest.objective.direction == "minimize"
-    assert data.sql("SELECT status FROM runs ORDER BY config_id").fetchall() == [
-        ("done",),
-        ("stopped",),
-        ("crash",),
-        ("lost",),
-        ("crash",),
-        ("crash",),
-    ]
-    assert validate(data.path) == []
+    found = [row[0] for row in data.sql("SELECT status FROM runs ORDER BY config_id").fetchall()]
+    assert found == ["done", "stopped", "crash", "lost", "crash", "crash"]
 
 
-def test_progress_tables_are_read_where_there_is_no_json(tmp_path):
-    folder = experiment(tmp_path / "exp", [{"config": {"lr": rate}} for rate in (0.1, 0.2)])
+def test_progress_tables_are_read_where_there_is_no_json(tmp_path, two):
     for number in (0, 1):
-        path = folder / f"train_0000{number}_{number}"
+        path = two / f"train_0000{number}_{number}"
         (path / "result.json").write_text("")
-        (path / "progress.csv").write_text(
-            f"score,training_iteration,trial_id\n{number}.5,1,0000{number}\n"
-        )
-    import_any(folder, tmp_path / "out", id=ID, metric="score", unit=500)
-    data = Landscape(tmp_path / "out" / ID)
-    assert data.sql("SELECT step, score FROM evals ORDER BY score").fetchall() == [
-        (500, 0.5),
-        (500, 1.5),
-    ]
+        rows = f"score,training_iteration,trial_id\n{number}.5,1,0000{number}\n"
+        (path / "progress.csv").write_text(rows)
+    data = imported(two, tmp_path / "out", id=ID, metric="score", unit=500)
+    found = data.sql("SELECT step, score FROM evals ORDER BY score").fetchall()
+    assert found == [(500, 0.5), (500, 1.5)]
 
 
 def test_step_and_seed_can_be_named(tmp_path):
-    trials = [
-        {"config": {"lr": 0.1 * (1 + number // 2), "trial_seed": number % 2}, "agent_steps": 64}
-        for number in range(4)
-    ]
-    folder = experiment(tmp_path / "exp", [{**each, "count": 1} for each in trials])
-    (done,) = import_any(
-        folder, tmp_path / "out", **OPTIONS, map=("agent_steps=step", "trial_seed=seed")
-    )
+    configs = [{"lr": 0.1 * (1 + number // 2), "trial_seed": number % 2} for number in range(4)]
+    trials = [{"config": config, "agent_steps": 64, "count": 1} for config in configs]
+    folder = experiment(tmp_path / "exp", trials)
+    names = ("agent_steps=step", "trial_seed=seed")
+    done = imported(folder, tmp_path / "out", **OPTIONS, map=names).manifest
     assert done.steps == (64,)
     assert done.seeds == {"tuning": (0,), "test": (1,)}
     with pytest.raises(InputError, match="expected NAME=step or NAME=seed, got 'lr=metric'"):
         import_any(folder, tmp_path / "out", **OPTIONS, map=("lr=metric",))
 
 
-def test_what_is_wrong_is_said(tmp_path):
-    folder = experiment(tmp_path / "exp", [{"config": {"lr": rate}} for rate in (0.1, 0.2)])
-    with pytest.raises(InputError, match="--metric NAME"):
-        import_any(folder, tmp_path / "out", id=ID)
-    with pytest.raises(InputError, match="--id namespace"):
-        import_any(folder, tmp_path / "out", metric="env_runners/return")
-    with pytest.raises(
-        InputError, match=r"result\.json:1: no result 'reward'; there are .*env_runners/return"
-    ):
-        import_any(folder, tmp_path / "out", id=ID, metric="reward")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"id": ID}, "--metric NAME"),
+        ({"metric": "env_runners/return"}, "--id namespace"),
+        ({"id": ID, "metric": "reward"}, r"result\.json:1: no result 'reward'; there are .*return"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path, two, options, message):
+    with pytest.raises(InputError, match=message):
+        import_any(two, tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new", "message"),
+    [
+        (2, '{"lr": 0.1}', '{"lr": 0.12}', r"result\.json:3: lr: changed while the trial ran"),
+        (1, "}\n", "\n", r"result\.json:2: not JSON"),
+    ],
+)
+def test_wrong_results_name_their_line(tmp_path, two, line, old, new, message):
+    results = two / "train_00000_0" / "result.json"
+    lines = results.read_text().splitlines(keepends=True)
+    lines[line] = lines[line].replace(old, new)
+    results.write_text("".join(lines))
+    with pytest.raises(InputError, match=message):
+        import_any(two, tmp_path / "out", **OPTIONS)
+
+
+def test_what_is_no_experiment_is_refused(tmp_path, two):
     with pytest.raises(InputError, match="no trial folders"):
         import_any(tmp_path, tmp_path / "out", **OPTIONS, format="ray")
-    results = folder / "train_00000_0" / "result.json"
-    lines = results.read_text().splitlines()
-    results.write_text(
-        "\n".join([*lines[:2], lines[2].replace('{"lr": 0.1}', '{"lr": 0.12}'), lines[3]])
-    )
-    with pytest.raises(InputError, match=r"result\.json:3: lr: changed while the trial ran"):
-        import_any(folder, tmp_path / "out", **OPTIONS)
-    results.write_text("\n".join([lines[0], "{", lines[2]]))
-    with pytest.raises(InputError, match=r"result\.json:2: not JSON"):
-        import_any(folder, tmp_path / "out", **OPTIONS)
-    results.write_text(lines[0])
-    next(folder.glob("experiment_state*")).write_text("{}")
+    next(two.glob("experiment_state*")).write_text("{}")
     with pytest.raises(InputError, match="not an experiment state"):
-        import_any(folder, tmp_path / "out", **OPTIONS)
+        import_any(two, tmp_path / "out", **OPTIONS)
