@@ -1,7 +1,7 @@
 """`autorl landscape`: every command on small data, its JSON, and its exit codes."""
 
-import gzip
 import json
+import shutil
 
 import pytest
 import yaml
@@ -43,11 +43,8 @@ def source(request, study, root):
 
 def test_list_and_info(root, source):
     (row,) = as_json("landscape", "list", "local", "--root", root)
-    assert (row["landscape"], row["configurations"], row["runs"]) == (
-        ID,
-        8,
-        len(query_runs(root / ID)),
-    )
+    runs = Landscape(root / ID).sql("SELECT run_id FROM runs").fetchall()
+    assert (row["landscape"], row["configurations"], row["runs"]) == (ID, 8, len(runs))
     assert ID in autorl("landscape", "list", "local", "--root", root).stdout
     found = as_json("landscape", "info", source)
     assert found["rows"]["configs"] == 8
@@ -57,41 +54,28 @@ def test_list_and_info(root, source):
 
 def test_without_a_command_it_says_what_there_is():
     shown = autorl("landscape").stdout
-    assert [
-        name for name in ("list", "best", "import", "build") if f"\n  {name} " not in shown
-    ] == []
-
-
-def query_runs(folder):
-    return Landscape(folder).sql("SELECT run_id FROM runs").fetchall()
+    assert all(f"\n  {name} " in shown for name in ("list", "best", "import", "build"))
 
 
 def test_query_best_top_and_curve_agree_with_the_database(study, source):
+    scores = "metric = 'eval_return' AND step = 100 AND seed_role = 'tuning'"
     means = query(
         study,
-        "SELECT config_id, AVG(value) FROM reports JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
-        "AND seed_role = 'tuning' GROUP BY config_id ORDER BY 2 DESC",
+        f"SELECT config_id, AVG(value) FROM reports JOIN runs USING (run_id) WHERE {scores} "
+        "GROUP BY config_id ORDER BY 2 DESC",
     )
-    best = as_json("landscape", "best", source, "--by", "mean")
+    by_mean = ("landscape", "best", source, "--by", "mean")
+    best = as_json(*by_mean)
     assert (best["config_id"], best["value"]) == (means[0][0], pytest.approx(means[0][1]))
-    assert (
-        f"configuration {means[0][0]}, chosen by mean"
-        in autorl("landscape", "best", source, "--by", "mean").stdout
-    )
+    assert f"configuration {means[0][0]}, chosen by mean" in autorl(*by_mean).stdout
     top = as_json("landscape", "top", source, "--by", "mean", "-n", 3)
     assert [row["config_id"] for row in top] == [number for number, _ in means[:3]]
     assert any(row["only_b"] is None for row in as_json("landscape", "top", source, "-n", 8))
     curve = as_json("landscape", "curve", source, means[0][0])
     assert len(curve) == 5 * len({row["seed"] for row in curve})
-    rows = as_json(
-        "landscape", "query", source, "SELECT count(*) AS n, max(step) AS last FROM evals"
-    )
-    assert rows == [
-        {
-            "n": query(study, "SELECT count(*) FROM reports WHERE metric = 'eval_return'")[0][0],
-            "last": 100,
-        }
-    ]
+    asked = "SELECT count(*) AS n, max(step) AS last FROM evals"
+    stored = query(study, "SELECT count(*) FROM reports WHERE metric = 'eval_return'")[0][0]
+    assert as_json("landscape", "query", source, asked) == [{"n": stored, "last": 100}]
     limited = autorl("landscape", "query", source, "SELECT step FROM evals", "--limit", 2)
     assert limited.stdout.split() == ["step", "20", "40"]
     assert "more rows" in limited.stderr
@@ -99,67 +83,30 @@ def test_query_best_top_and_curve_agree_with_the_database(study, source):
 
 def test_validate_exits_with_1_if_a_rule_is_broken(root, tmp_path):
     assert "no problems" in autorl("landscape", "validate", root).stdout
-    (tmp_path / "faulty").mkdir()
-    for file in (root / ID).rglob("*"):
-        if file.is_file():
-            copy = tmp_path / "faulty" / file.relative_to(root / ID)
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_bytes(file.read_bytes())
+    shutil.copytree(root / ID, tmp_path / "faulty")
     (tmp_path / "faulty" / "croissant.json").unlink()
     (problem,) = as_json("landscape", "validate", tmp_path / "faulty", code=1)
     assert problem["rule"] == "files_match_manifest"
 
 
-def test_import_recognises_arlbench(tmp_path):
-    header = "run_id,budget,performance,seed," + ",".join(
-        f"hp_config.{name}"
-        for name in (
-            "learning_rate",
-            "ent_coef",
-            "minibatch_size",
-            "gae_lambda",
-            "clip_eps",
-            "vf_clip_eps",
-        )
-    )
-    header += ",hp_config.normalize_advantage,hp_config.vf_coef,hp_config.max_grad_norm\n"
-    rows = [
-        f"{c},{b},{100 * c + b / 100 + s},{s},0.001,0.1,128,0.9,0.2,0.2,True,{0.1 * (c + 1)},0.5\n"
-        for c in range(3)
-        for s in range(4)
-        for b in (1000, 2000)
-    ]
-    with gzip.open(tmp_path / "cc_cartpole_ppo.csv.gz", "wt") as file:
-        file.write(header + "".join(rows))
+def test_import_is_recognised_and_replaces_when_told(root, tmp_path):
     out = tmp_path / "out"
-    (row,) = as_json(
-        "landscape",
-        "import",
-        tmp_path / "cc_cartpole_ppo.csv.gz",
-        "--out",
-        out,
-        "--tuning-seeds",
-        2,
-    )
-    assert (row["landscape"], row["configurations"], row["runs"]) == (
-        "arlbench/ppo/CartPole-v1",
-        3,
-        12,
-    )
-    best = as_json("landscape", "best", out / row["landscape"], "--by", "mean")
-    assert (best["config_id"], best["tuning"], best["test"]) == (2, 220.5, 222.5)
-    autorl("landscape", "import", tmp_path / "cc_cartpole_ppo.csv.gz", "--out", out, code=2)
-    autorl(
-        "landscape",
-        "import",
-        tmp_path / "cc_cartpole_ppo.csv.gz",
-        "--out",
-        out,
-        "--tuning-seeds",
-        2,
-        "--replace",
-    )
+    autorl("landscape", "export", root / ID, tmp_path / "run")
+    (row,) = as_json("landscape", "import", tmp_path / "run", "--out", out)
+    assert (row["landscape"], row["configurations"]) == (ID, 8)
+    again = ("landscape", "import", tmp_path / "run", "--out", out)
+    assert "is there already" in autorl(*again, code=2).stderr
+    autorl(*again, "--tuning-seeds", 2, "--replace")
     assert "no such file" in autorl("landscape", "import", tmp_path / "nothing", code=2).stderr
+
+
+def test_a_landscape_of_the_package_is_not_deleted(root, monkeypatch):
+    for module in ("autorl.landscapes.library", "autorl.cli.landscape_files"):
+        monkeypatch.setattr(f"{module}.shipped_root", lambda: root)
+    for options in ((), ("--yes",)):
+        said = autorl("landscape", "delete", root / ID, *options, code=2).stderr
+        assert "come with the package: nothing was deleted" in said
+    assert (root / ID / "manifest.json").is_file()
 
 
 @pytest.mark.parametrize("command", ["import", "build"])
@@ -176,10 +123,8 @@ def test_export_merge_and_delete(root, study, tmp_path):
     assert as_json("landscape", "export", root / ID, tmp_path / "study.db")["trials"] == 8
     autorl("landscape", "export", study, tmp_path / "flat.csv", code=2)
     out = tmp_path / "out"
-    overlap = autorl(
-        "landscape", "merge", root / ID, study, "--id", "x/synthetic/bowl", "--out", out, code=2
-    )
-    assert "cannot be merged" in overlap.stderr
+    merging = ("landscape", "merge", root / ID, study, "--id", "x/synthetic/bowl", "--out", out)
+    assert "cannot be merged" in autorl(*merging, code=2).stderr
     from_study(study, out, ID)
     assert "add --yes" in autorl("landscape", "delete", out / ID, "--json", code=2).stderr
     autorl("landscape", "delete", out / ID, "--yes")
@@ -222,26 +167,16 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
     for segment in study.advance()[:3]:
         study.record(study.load(segment.trainer).train(segment, lambda report: None))
     study.close()
+    tables = []
     for name in ("cut", "whole"):
-        autorl(
-            "landscape",
-            "build",
-            file,
-            "--id",
-            f"{name}/a/b",
-            "--out",
-            out,
-            "--study",
-            tmp_path / name,
-            "--quiet",
+        places = ("--id", f"{name}/a/b", "--out", out, "--study", tmp_path / name)
+        autorl("landscape", "build", file, *places, "--quiet")
+        tables.append(
+            Landscape(out / f"{name}/a/b").sql(
+                "SELECT config_hash, seed, step, eval_return FROM evals JOIN runs USING (run_id) "
+                "JOIN configs USING (config_id) ORDER BY ALL"
+            )
         )
-    tables = [
-        Landscape(out / f"{name}/a/b").sql(
-            "SELECT config_hash, seed, step, eval_return FROM evals JOIN runs USING (run_id) JOIN configs "
-            "USING (config_id) ORDER BY ALL"
-        )
-        for name in ("cut", "whole")
-    ]
     assert tables[0].fetchall() == tables[1].fetchall()
 
 
@@ -255,10 +190,8 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
     ],
 )
 def test_a_build_file_that_would_leave_holes_is_refused(tmp_path, changes, message):
-    assert (
-        message
-        in autorl("landscape", "build", build_file(tmp_path, **changes), "--id", ID, code=2).stderr
-    )
+    file = build_file(tmp_path, **changes)
+    assert message in autorl("landscape", "build", file, "--id", ID, code=2).stderr
 
 
 @pytest.mark.parametrize(
