@@ -58,54 +58,34 @@ def manifest(environment="CartPole-v1", **changes):
 
 
 def tables(first=0, count=N, environment="CartPole-v1", seed=0):
-    """Frames of `count` configurations; each curve rises to a level of its configuration, with seed noise."""
+    """Frames of `count` configurations; each curve rises to a level of their own, with seed noise."""
     rng = np.random.default_rng(seed)
     chosen = configs(count, first)
     level = {number: 50 + 400 * rng.random() for number in chosen}
+
+    def score(number, place):
+        return float(np.clip(level[number] * (place + 2) / 5 + rng.normal(0, 3), 0, 500))
+
+    return frames(SPACE, chosen, STEPS, environment, score)
+
+
+def frames(space, chosen, steps, environment, score):
+    """Frames of runs from scratch; `score(number, place)` is asked in the order of runs and steps."""
     runs, evals = [], []
     for number in chosen:
-        for role, seeds in SEEDS.items():
-            for training_seed in seeds:
-                run_id = 10 * number + len([run for run in runs if run["config_id"] == number])
-                runs.append(
-                    {
-                        "run_id": run_id,
-                        "config_id": number,
-                        "seed": training_seed,
-                        "seed_role": role,
-                        "algorithm": "dqn",
-                        "environment": environment,
-                        "parent_run": None,
-                        "start_step": 0,
-                        "member": None,
-                        "status": "done",
-                        "environment_steps": STEPS[-1],
-                        "wall_seconds": 1.5,
-                    }
-                )
-                for place, step in enumerate(STEPS):
-                    value = level[number] * (place + 2) / 5 + rng.normal(0, 3)
-                    evals.append(
-                        {
-                            "run_id": run_id,
-                            "step": step,
-                            "eval_return": float(np.clip(value, 0, 500)),
-                        }
-                    )
-    frame = pd.DataFrame(runs)
-    segments = pd.DataFrame(
-        {
-            "segment": [f"s{run_id}" for run_id in frame["run_id"]],
-            "run_id": frame["run_id"],
-            "seed": frame["seed"],
-            "parent": None,
-            "member": None,
-            "from_step": 0,
-            "to_step": STEPS[-1],
-            "config_id": frame["config_id"],
-        }
+        pairs = [(role, seed) for role, seeds in SEEDS.items() for seed in seeds]
+        for place, (role, seed) in enumerate(pairs):
+            runs.append((10 * number + place, number, seed, role))
+            evals += [(runs[-1][0], step, score(number, at)) for at, step in enumerate(steps)]
+    frame = pd.DataFrame(runs, columns=["run_id", "config_id", "seed", "seed_role"]).assign(
+        algorithm="dqn", environment=environment, parent_run=None, start_step=0, member=None
     )
-    return Tables(config_rows(SPACE, chosen, "sobol"), frame, pd.DataFrame(evals), segments)
+    segments = frame[["run_id", "seed", "config_id", "member"]].assign(
+        segment="s" + frame.run_id.astype(str), parent=None, from_step=0, to_step=steps[-1]
+    )
+    frame = frame.assign(status="done", environment_steps=steps[-1], wall_seconds=1.5)
+    scores = pd.DataFrame(evals, columns=["run_id", "step", "eval_return"])
+    return Tables(config_rows(space, chosen, "sobol"), frame, scores, segments)
 
 
 def run_study(folder, document):

@@ -1,5 +1,7 @@
 """Data for the tests of this folder: a small synthetic landscape, and ARLBench's raw files as arrays."""
 
+import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -7,9 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from autorl.core.types import FrozenMap
-from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
+from autorl.landscapes import Landscape, Objective, write_landscape
 from autorl.space import load_space
+
+sys.path.append(str(Path(__file__).parents[1]))
+from landscape_samples import frames, manifest
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "arlbench" / "landscapes"
 with_data = pytest.mark.skipif(
@@ -34,7 +38,7 @@ SPACE = load_space(
     }
 )
 STEPS = (100, 200, 300)
-SEEDS = {"tuning": (0, 1, 2), "test": (100, 101)}
+NO_BOUNDS = (None, None)
 
 
 def write_sample(
@@ -50,56 +54,25 @@ def write_sample(
 ):
     """A landscape whose final score is level(config) plus seed noise; a third and two thirds of it before.
 
-    Configuration ids start at `first`; another `sampler` gives them other configurations. The last evaluation of run 0
-    is missing.
+    Configuration ids start at `first`; another `sampler` gives them other configurations. The last evaluation of
+    the first run is missing.
     """
     numbers = range(first, first + configs)
     chosen = {
         number: SPACE.sample(np.random.default_rng(number + 10_000 * sampler)) for number in numbers
     }
     rng = np.random.default_rng(0)
-    runs, evals = [], []
-    for number, config in chosen.items():
-        for role, seed in ((role, seed) for role, seeds in SEEDS.items() for seed in seeds):
-            run = {
-                "run_id": len(runs),
-                "config_id": number,
-                "seed": seed,
-                "seed_role": role,
-                "algorithm": "dqn",
-            }
-            run |= {
-                "environment": environment,
-                "parent_run": None,
-                "start_step": 0,
-                "member": None,
-                "status": "done",
-            }
-            runs.append(run | {"environment_steps": STEPS[-1], "wall_seconds": 1.0})
-            for place, step in enumerate(STEPS, 1):
-                score = level(config) * place / len(STEPS) + noise * rng.normal()
-                if run["run_id"] or step < STEPS[-1]:
-                    evals.append({"run_id": run["run_id"], "step": step, "eval_return": score})
-    frame = pd.DataFrame(runs)
-    segments = pd.DataFrame(
-        {"segment": [f"s{each}" for each in frame.run_id], "run_id": frame.run_id}
+
+    def score(number, place):
+        return level(chosen[number]) * (place + 1) / len(STEPS) + noise * rng.normal()
+
+    tables = frames(SPACE, chosen, STEPS, environment, score)
+    first_run = tables.runs.run_id[0]
+    lost = (tables.evals.run_id == first_run) & (tables.evals.step == STEPS[-1])
+    described = manifest(
+        environment, steps=STEPS, objective=Objective(direction=direction), return_bounds=NO_BOUNDS
     )
-    segments = segments.assign(
-        seed=frame.seed, parent=None, member=None, from_step=0, to_step=STEPS[-1]
-    )
-    segments = segments.assign(config_id=frame.config_id)
-    manifest = Manifest(
-        id=f"sample/dqn/{environment}",
-        description="A synthetic landscape.",
-        algorithm="dqn",
-        environment=environment,
-        steps=STEPS,
-        seeds=FrozenMap(SEEDS),
-        licence="https://opensource.org/license/apache-2-0",
-        objective=Objective(direction=direction),
-    )
-    tables = Tables(config_rows(SPACE, chosen, "sobol"), frame, pd.DataFrame(evals), segments)
-    write_landscape(folder, tables, manifest, SPACE)
+    write_landscape(folder, replace(tables, evals=tables.evals[~lost]), described, SPACE)
     return Landscape(folder)
 
 

@@ -113,7 +113,7 @@ def with_second_phase(folder, first):
         for name in ("configs", "runs", "evals", "segments")
     }
     ends = parts["evals"][parts["evals"].step == STEPS[-1]].set_index("run_id").eval_return
-    shift = len(parts["runs"])
+    shift = 1000
     runs = parts["runs"].assign(
         run_id=lambda frame: frame.run_id + shift, parent_run=1, start_step=STEPS[-1]
     )
