@@ -116,30 +116,18 @@ def test_looking_leaves_every_file_as_it_was(tuner, tmp_path, shared_memory):
 def test_states_follow_from_how_far_a_configuration_was_trained(pruned):
     view = open_view(pruned)
     rows = configuration_rows(view.record)
-    furthest = dict(
-        view.store.query(
-            "SELECT (SELECT min(proposal) FROM proposals AS other WHERE other.config_id = "
-            "proposals.config_id), max(until) FROM proposals GROUP BY config_id"
-        )
-    )
-    crashed = {
-        first
-        for (first,) in view.store.query(
-            "SELECT (SELECT min(proposal) FROM proposals AS other WHERE other.config_id = "
-            "proposals.config_id) FROM proposals WHERE status = 'crash'"
-        )
-    }
+    counts = "min(proposal), max(until), max(status = 'crash')"
+    found = view.store.query(f"SELECT {counts} FROM proposals GROUP BY config_id")
     best = view.record.tables.introduced(view.record.best)
     view.close()
-    expected = {}
-    for number, until in furthest.items():
-        expected[number] = "complete" if until == 100 else "pruned"
-        if number in crashed:
-            expected[number] = "crash"
+    expected = {
+        number: "crash" if crashed else "complete" if until == 100 else "pruned"
+        for number, until, crashed in found
+    }
     assert {row.number: row.state for row in rows} == expected
     assert {*expected.values()} == {"complete", "pruned", "crash"}
     assert [row.number for row in rows if row.incumbent] == [best]
-    assert [row.failed for row in rows] == [row.number in crashed for row in rows]
+    assert [row.failed for row in rows] == [row.state == "crash" for row in rows]
     n_pruned = [*expected.values()].count("pruned")
     assert f"{n_pruned} pruned" in counts_text(rows)
 

@@ -25,14 +25,11 @@ SPEC = load_spec(STUDY)
 
 
 def judged(values, rivals, until=1000):
-    entries = [
-        entry("incumbent", 7, 95.0, values, interval(min(values), max(values))),
-        *(
-            entry(label, number, 55.0, scores, interval(min(scores), max(scores)), until=until)
-            for number, (label, scores) in enumerate(rivals.items())
-        ),
+    incumbent = entry("incumbent", 7, 95.0, values, interval(min(values), max(values)))
+    return [incumbent] + [
+        entry(label, number, 55.0, scores, interval(min(scores), max(scores)), until=until)
+        for number, (label, scores) in enumerate(rivals.items())
     ]
-    return entries
 
 
 def test_a_winner_that_loses_to_the_default_is_named_with_the_difference():
@@ -193,22 +190,14 @@ def test_a_study_without_a_population_has_no_lineage(view):
 
 def many(count):
     rng = np.random.default_rng(0)
-    space = load_space(
-        {
-            **{f"x{index}": {"type": "float", "lower": 0.0, "upper": 1.0} for index in range(20)},
-            "kind": {"type": "categorical", "choices": ["<a>", "b"]},
-        }
-    )
-    trials = [
-        Trial(
-            number,
-            "complete",
-            float(rng.normal()),
-            number == 0,
-            {**{f"x{index}": float(rng.random()) for index in range(20)}, "kind": "<a>"},
-        )
-        for number in range(count)
-    ]
+    kind = {"type": "categorical", "choices": ["<a>", "b"]}
+    names = [f"x{index}" for index in range(20)]
+    space = load_space(dict.fromkeys(names, "uniform(0, 1)") | {"kind": kind})
+    trials = []
+    for number in range(count):
+        score = float(rng.normal())
+        values = {name: float(rng.random()) for name in names} | {"kind": "<a>"}
+        trials.append(Trial(number, "complete", score, number == 0, values))
     return space, trials
 
 
@@ -218,10 +207,8 @@ def test_many_configurations_keep_the_incumbent_and_the_best_and_the_page_small(
     assert isinstance(space, Space)
     assert len(shown) == MOST_SHOWN
     assert any(trial.best for trial in shown)
-    best = max(trials, key=lambda trial: trial.score)
-    worst = min(trials, key=lambda trial: trial.score)
-    assert best in shown
-    assert worst in shown
+    for end in (max, min):
+        assert end(trials, key=lambda trial: trial.score) in shown
     blocks = [*parallel(space, shown, "score"), *slices(space, shown, "score")]
     assert len(page("many", "", [Section("all", "", blocks)]).encode()) < MOST_BYTES
 
