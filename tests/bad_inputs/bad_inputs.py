@@ -12,7 +12,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,9 @@ STUDY: dict[str, Any] = {
     "test": {"top": 2, "baseline": False},
     "keep": {"checkpoints": "none"},
 }
+ECHO = {"command": "echo {seed} {until}", "style": "kebab", "metrics": {"from": "stdout"}}
 TRAINERS: tuple[dict[str, Any], ...] = (
-    {
-        "name": "command",
-        "kwargs": {
-            "command": "echo {seed} {until}",
-            "style": "kebab",
-            "metrics": {"from": "stdout"},
-        },
-    },
+    {"name": "command", "kwargs": ECHO},
     {"name": "python:f.py:f", "kwargs": {"metric": "eval_return", "path": "."}},
 )
 TEXTS = (
@@ -117,16 +111,18 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tune", "{file}", "--out", "{out}", "--workers", "{wrong}", "--dry-run"),
     ("tune", "{wrong}", "--out", "{out}", "--dry-run"),
     ("compare", "{file}", "--optimizers", "{wrong}", "--out", "{out}", "-q"),
-    (
-        "compare",
-        "{file}",
-        "--optimizers",
-        "random,sobol",
-        "--repeats",
-        "{wrong}",
-        "--out",
-        "{out}",
-        "-q",
+    tuple(
+        [
+            "compare",
+            "{file}",
+            "--optimizers",
+            "random,sobol",
+            "--repeats",
+            "{wrong}",
+            "--out",
+            "{out}",
+            "-q",
+        ]
     ),
     ("watch", "{wrong}", "--once"),
     ("report", "{wrong}"),
@@ -148,41 +144,25 @@ ARGUMENTS = (
     *(
         "",
         " ",
-        "x",
-        "nan",
-        "inf",
-        "-inf",
-        "1e300",
-        "1e30",
-        "0",
-        "-1",
+        *["x", "nan", "inf", "-inf", "1e300", "1e30", "0", "-1"],
         "9" * 5000,
         "x" * 5000,
         "(" * 5000,
+    ),
+    *[
         "=",
         "a=",
         "=b",
-    ),
-    *(
         "../../../etc/passwd",
         "/etc/passwd",
         "/dev/null",
         "/proc/self/mem",
         ".",
         "..",
-        "a\u001b[2J\u202e",
-        "\ud800",
-        "{}",
-    ),
-    *(
-        "space.x=1",
-        "trainer.kwargs=3",
-        "a.b.c.d=1",
-        "seeds.test=1e9",
-        "fidelity=[",
-        "optimizer.name=nowhere",
-        "100000000000",
-    ),
+    ],
+    *("a\u001b[2J\u202e", "\ud800", "{}"),
+    *["space.x=1", "trainer.kwargs=3", "a.b.c.d=1", "seeds.test=1e9", "fidelity=["],
+    *["optimizer.name=nowhere", "100000000000"],
 )
 
 
@@ -212,17 +192,12 @@ def bad_inputs(seed: int, count: int) -> list[BadInput]:
     rows = []
     for kind in KINDS:
         rng = random.Random(f"{seed} {kind}")
-        made = (
-            _manifests(rng.randrange(2**31), each)
-            if kind == "manifest"
-            else (makers[kind](rng) for _ in range(each))
-        )
-        rows.append(list(made))
+        if kind == "manifest":
+            rows.append(list(_manifests(rng.randrange(2**31), each)))
+        else:
+            rows.append([makers[kind](rng) for _ in range(each)])
     mixed = [row for rows_of_all in zip(*rows, strict=True) for row in rows_of_all][:count]
-    return [
-        BadInput(row.kind, number, row.arguments, row.files, row.about)
-        for number, row in enumerate(mixed)
-    ]
+    return [replace(row, number=number) for number, row in enumerate(mixed)]
 
 
 def _study(rng: random.Random) -> BadInput:
@@ -231,20 +206,14 @@ def _study(rng: random.Random) -> BadInput:
         good["trainer"] = copy.deepcopy(rng.choice(TRAINERS))
     text, about = _spoiled(good, rng)
     command = ("tune", "bad.yaml", "--out", "{out}", "--dry-run" if rng.random() < 0.7 else "-q")
-    return BadInput(
-        "study",
-        0,
-        command,
-        {"bad.yaml": text, "f.py": "def f(config, *, seed): return 0.0\n"},
-        about,
-    )
+    files = {"bad.yaml": text, "f.py": "def f(config, *, seed): return 0.0\n"}
+    return BadInput("study", 0, command, files, about)
 
 
 def _space(rng: random.Random) -> BadInput:
     text, about = _spoiled(STUDY["space"], rng)
-    return BadInput(
-        "space", 0, ("list", "spaces", "bad.yaml", "--sample", "2"), {"bad.yaml": text}, about
-    )
+    command = ("list", "spaces", "bad.yaml", "--sample", "2")
+    return BadInput("space", 0, command, {"bad.yaml": text}, about)
 
 
 def _spoiled(good: Any, rng: random.Random) -> tuple[str, str]:
@@ -277,13 +246,8 @@ def _manifests(seed: int, count: int) -> Iterator[BadInput]:
         (("info",), ("best",), ("top",), ("query", "SELECT count(*) FROM scores"), ("validate",))
     )
     for text, (name, *rest) in zip(hostile_texts(good, seed, count), commands, strict=False):
-        yield BadInput(
-            "manifest",
-            0,
-            ("landscape", name, "copy", *rest),
-            {"copy/manifest.json": text},
-            text[:80],
-        )
+        command = ("landscape", name, "copy", *rest)
+        yield BadInput("manifest", 0, command, {"copy/manifest.json": text}, text[:80])
 
 
 def _csv(rng: random.Random) -> BadInput:
@@ -302,13 +266,9 @@ def _csv(rng: random.Random) -> BadInput:
     maps = ("config=config_id", "seed=seed", "step=step", "eval_return=metric", "x=hyperparameter")
     options = [word for entry in maps[: rng.choice((5, 5, 5, 3))] for word in ("--map", entry)]
     if rng.random() < 0.3:
-        options += [
-            "--map",
-            rng.choice(
-                ("x=nowhere", "nope=seed", "x", "=seed", "seed=step", "/etc/passwd", "f.yaml")
-            ),
-        ]
-    command = (
+        columns = ["x=nowhere", "nope=seed", "x", "=seed", "seed=step", "/etc/passwd", "f.yaml"]
+        options += ["--map", rng.choice(columns)]
+    command = [
         "landscape",
         "import",
         "bad.csv",
@@ -318,7 +278,7 @@ def _csv(rng: random.Random) -> BadInput:
         "{out}",
         "--metric",
         "eval_return",
-    )
+    ]
     return BadInput("csv", 0, (*command, *options), {"bad.csv": text}, ", ".join(about))
 
 

@@ -56,20 +56,7 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 # What the keyboard sends: the code of a key, its number in Windows, and the text it types.
-KEYS = {
-    "Tab": ("Tab", 9, ""),
-    "Enter": ("Enter", 13, "\r"),
-    " ": ("Space", 32, " "),
-    "Escape": ("Escape", 27, ""),
-    "Home": ("Home", 36, ""),
-    "End": ("End", 35, ""),
-    "ArrowLeft": ("ArrowLeft", 37, ""),
-    "ArrowUp": ("ArrowUp", 38, ""),
-    "ArrowRight": ("ArrowRight", 39, ""),
-    "ArrowDown": ("ArrowDown", 40, ""),
-    "Backspace": ("Backspace", 8, ""),
-}
-SHIFT = 8  # bit of the protocol
+KEYS = {"Tab": ("Tab", 9, ""), "Enter": ("Enter", 13, "\r"), " ": ("Space", 32, " ")}
 CENTRE = """(selector) => {
   const element = document.querySelector(selector);
   if (!element) throw new Error(`nothing is ${selector}`);
@@ -221,14 +208,12 @@ class Page:
     Attributes:
         problems: console errors, uncaught exceptions, failed requests and answers of 400 or more,
             in their order; a test asserts that there are none.
-        console: every line of the console, as (kind, text).
         requests: addresses that were asked for, those of the page included.
     """
 
     def __init__(self, browser, width, height, mobile, scheme):
         self._browser = browser
         self.problems = []
-        self.console = []
         self.requests = []
         self._addresses = {}
         self._loaded = set()  # names of documents
@@ -263,21 +248,13 @@ class Page:
 
     def resize(self, width, height=800, mobile=False):
         """Give the page a window of so many CSS pixels, which are those of screenshots too."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=mobile,
-        )
+        size = {"width": width, "height": height, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, **size)
         self.call("Emulation.setTouchEmulationEnabled", enabled=mobile)
 
-    def emulate(self, scheme="light", media="", still=False):
-        """Show the page in a colour scheme, on paper (`media="print"`), or without motion."""
-        features = [
-            {"name": "prefers-color-scheme", "value": scheme},
-            {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"},
-        ]
+    def emulate(self, scheme="light", media=""):
+        """Show the page in a colour scheme, or on paper (`media="print"`)."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def at_start(self, script):
@@ -330,53 +307,26 @@ class Page:
     @contextlib.contextmanager
     def pressed(self, selector, x=0.5, y=0.5):
         """Hold the button of the mouse down on an element, as a click that takes its time."""
-        left, top, width, height = self._box(selector)
-        place = (left + x * width, top + y * height)
-        self._mouse("mouseMoved", *place)
+        place = self.hover(selector, x, y)
         self._mouse("mousePressed", *place, "left")
         yield
         self._mouse("mouseReleased", *place, "left")
 
     def hover(self, selector, x=0.5, y=0.5):
-        """Move the pointer over an element, to shares of its width and height."""
-        left, top, width, height = self._box(selector)
-        self._mouse("mouseMoved", left + x * width, top + y * height)
+        """Move the pointer over an element, to shares of its width and height; return the place."""
+        left, top, width, height = self.evaluate(f"({CENTRE})({json.dumps(selector)})")
+        place = (left + x * width, top + y * height)
+        self._mouse("mouseMoved", *place)
+        return place
 
-    def drag(self, selector, begin, end, moves=8):
-        """Drag from one place in an element to another, as shares of its width and height."""
-        left, top, width, height = self._box(selector)
-        places = [
-            (
-                left + width * (begin[0] + part * (end[0] - begin[0]) / moves),
-                top + height * (begin[1] + part * (end[1] - begin[1]) / moves),
-            )
-            for part in range(moves + 1)
-        ]
-        self._mouse("mouseMoved", *places[0])
-        self._mouse("mousePressed", *places[0], "left")
-        for place in places[1:]:
-            self._mouse("mouseMoved", *place, "left")
-        self._mouse("mouseReleased", *places[-1], "left")
-
-    def press(self, key, shift=False):
-        """Press a key of `KEYS`, or one that types a character."""
-        code, number, text = KEYS.get(key, ("", ord(key[0].upper()), key))
-        event = {
-            "key": key,
-            "code": code,
-            "windowsVirtualKeyCode": number,
-            "modifiers": SHIFT if shift else 0,
-        }
+    def press(self, key):
+        """Press a key of `KEYS`."""
+        code, number, text = KEYS[key]
+        event = {"key": key, "code": code, "windowsVirtualKeyCode": number}
         typed = {"text": text} if text else {}
-        self.call(
-            "Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **event, **typed
-        )
+        kind = "keyDown" if text else "rawKeyDown"
+        self.call("Input.dispatchKeyEvent", type=kind, **event, **typed)
         self.call("Input.dispatchKeyEvent", type="keyUp", **event)
-
-    def type(self, text):
-        """Type characters into what has the focus."""
-        for character in text:
-            self.press(character)
 
     def first_paint(self):
         """Return milliseconds from the request until the first text or picture was painted."""
@@ -396,39 +346,23 @@ class Page:
         inside = ("file:", "data:", "blob:", "about:", "http://127.0.0.1:")
         return [address for address in self.requests if not address.startswith(inside)]
 
-    def _box(self, selector):
-        return self.evaluate(f"({CENTRE})({json.dumps(selector)})")
-
     def _mouse(self, kind, x, y, button="none"):
-        pressed = {"clickCount": 1} if kind in ("mousePressed", "mouseReleased") else {}
-        self.call(
-            "Input.dispatchMouseEvent",
-            type=kind,
-            x=x,
-            y=y,
-            button=button,
-            buttons=int(button == "left" and kind != "mouseReleased"),
-            **pressed,
-        )
+        more = {"clickCount": 1} if button == "left" else {}
+        more["buttons"] = int(kind == "mousePressed")
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, **more)
 
     def _hear(self, event, params):
         """Take an event of the browser; called by the thread that reads its pipe."""
         if event == "Page.lifecycleEvent":
             if params["name"] == "load":
                 self._loaded.add(params["loaderId"])
-        elif event == "Runtime.consoleAPICalled":
-            kind = params["type"]
-            text = " ".join(
-                str(value.get("value", value.get("description"))) for value in params["args"]
-            )
-            self.console.append((kind, text))
-            if kind in ("error", "assert"):
-                self.problems.append(f"console: {text}")
+        elif event == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            texts = (value.get("value", value.get("description")) for value in params["args"])
+            self.problems.append(f"console: {' '.join(map(str, texts))}")
         elif event == "Runtime.exceptionThrown":
             self.problems.append(f"exception: {_exception(params['exceptionDetails'])}")
         elif event == "Log.entryAdded":  # such as a script that the policy of the page refused
             entry = params["entry"]
-            self.console.append((entry["level"], entry["text"]))
             if entry["level"] == "error" and entry["source"] != "network":
                 self.problems.append(f"log: {entry['text']}")
         elif event == "Network.requestWillBeSent":

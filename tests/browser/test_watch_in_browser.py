@@ -101,13 +101,20 @@ def test_the_page_is_painted_whole_at_every_width(browser, address, width, heigh
         assert page.problems == []
 
 
-def test_what_is_new_appears_without_a_reload(browser, tmp_path):
+@contextmanager
+def followed(browser, folder):
+    """Open the page of a study that goes on; gives page and what tells a score."""
     with (
-        searching(tmp_path / "study") as (folder, tell),
-        serving(folder, "--port", 0, "--interval", 0.2) as address,
+        searching(folder / "study") as (place, tell),
+        serving(place, "--port", 0, "--interval", 0.2) as address,
         browser.page() as page,
     ):
         opened(page, address)
+        yield page, tell
+
+
+def test_what_is_new_appears_without_a_reload(browser, tmp_path):
+    with followed(browser, tmp_path) as (page, tell):
         page.evaluate("window.first = document.body; true")
         spec = "document.querySelector('[data-chart=incumbent] .drawing').dataset.spec"
         line = page.evaluate(spec)
@@ -133,12 +140,7 @@ def test_what_is_new_appears_without_a_reload(browser, tmp_path):
 
 
 def test_a_click_counts_while_the_table_changes(browser, tmp_path):
-    with (
-        searching(tmp_path / "study") as (folder, tell),
-        serving(folder, "--port", 0, "--interval", 0.2) as address,
-        browser.page() as page,
-    ):
-        opened(page, address)
+    with followed(browser, tmp_path) as (page, tell):
         with page.pressed(SORT):
             tell(0.875)
             page.wait_for("document.querySelector('#result').innerText.includes('0.875')")

@@ -13,6 +13,8 @@ from autorl.core.types import Config
 from autorl.integrations.hydra_space import Searched, override_text, overrides_of, read_searched
 
 PARSER = OverridesParser.create()
+REAL = {"type": "float", "lower": 0.0, "upper": 1.0, "scale": "linear"}
+WHOLE = {"type": "int", "lower": 1, "upper": 8, "scale": "linear"}
 
 
 def swept(*texts):
@@ -25,17 +27,11 @@ def swept(*texts):
 @pytest.mark.parametrize(
     ("text", "entry"),
     [
-        ("x=interval(0, 1)", {"type": "float", "lower": 0.0, "upper": 1.0, "scale": "linear"}),
-        (
-            "x=tag(log, interval(1e-5, 1e-1))",
-            {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log"},
-        ),
-        ("x=int(interval(1, 8))", {"type": "int", "lower": 1, "upper": 8, "scale": "linear"}),
-        (
-            "x=tag(log, int(interval(16, 4096)))",
-            {"type": "int", "lower": 16, "upper": 4096, "scale": "log"},
-        ),
-        ("x=range(1, 9)", {"type": "int", "lower": 1, "upper": 8, "scale": "linear"}),
+        ("x=interval(0, 1)", REAL),
+        ("x=tag(log, interval(1e-5, 0.1))", REAL | {"lower": 1e-5, "upper": 0.1, "scale": "log"}),
+        ("x=int(interval(1, 8))", WHOLE),
+        ("x=tag(log, int(interval(2, 8)))", WHOLE | {"lower": 2, "scale": "log"}),
+        ("x=range(1, 9)", WHOLE),
         ("x=range(0, 1, 0.25)", {"type": "ordinal", "choices": [0.0, 0.25, 0.5, 0.75]}),
         ("x=range(0, 10, 5)", {"type": "ordinal", "choices": [0, 5]}),
         ("x=choice(32, 64)", {"choices": [32, 64]}),

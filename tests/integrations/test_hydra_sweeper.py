@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import optuna
@@ -17,6 +18,7 @@ from autorl.integrations.hydra_sweeper import read_settings
 from autorl.store import Store
 from autorl.study.results.record import StudyRecord, open_copy
 from autorl.study.results.result import read_result
+from hydra_plugins.autorl_sweeper.sweeper import AutorlSweeperConf
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "hydra"
@@ -277,20 +279,7 @@ def test_a_function_that_returns_nothing_ends_the_sweep(tmp_path):
     assert len(jobs_of(tmp_path)) == 1
 
 
-OPTIONS = {
-    "n_trials": 8,
-    "n_jobs": None,
-    "direction": None,
-    "optimizer": None,
-    "tuning_seeds": None,
-    "test_seeds": 10,
-    "seed_key": "auto",
-    "seed": 0,
-    "steps": None,
-    "budget_variable": None,
-    "loading_variable": None,
-    "saving_variable": None,
-}
+OPTIONS = asdict(AutorlSweeperConf(n_trials=8))
 
 
 def test_settings_of_hypersweeper_are_understood():

@@ -3,8 +3,8 @@
 import json
 import math
 import sqlite3
-import urllib.request
 from contextlib import closing
+from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pytest
@@ -71,10 +71,8 @@ def rows_of(folder):
         return configuration_rows(record)
 
 
-STATES = {
-    "complete": TrialState.COMPLETE,
-    "pruned": TrialState.PRUNED,
-    "continued": TrialState.PRUNED,
+STATES = dict.fromkeys(("pruned", "continued"), TrialState.PRUNED) | {
+    "complete": TrialState.COMPLETE
 }
 
 
@@ -117,20 +115,15 @@ def test_each_configuration_is_a_trial_with_its_score(tmp_path, kind):
     interval = result.test.interval
     assert study.user_attrs["test_interval"] == [interval.low, interval.high]
     assert study.user_attrs["test_seeds"] == list(result.test.seeds)
-
-
-def test_distributions_are_those_of_the_space(tmp_path):
-    tune(climb, SPACE, callbacks=[OptunaStorage(url(tmp_path))], **OPTIONS)
-    merged = {}
-    for trial in load(url(tmp_path)).get_trials():
-        merged |= trial.distributions
+    merged = {name: one for trial in trials for name, one in trial.distributions.items()}
+    categorical = optuna.distributions.CategoricalDistribution
     assert merged == {
         "lr": optuna.distributions.FloatDistribution(1e-5, 1e-1, log=True),
         "layers": optuna.distributions.IntDistribution(1, 4),
-        "net": optuna.distributions.CategoricalDistribution(["[32]", "[64,64]"]),
-        "act": optuna.distributions.CategoricalDistribution(["tanh", "relu"]),
+        "net": categorical(["[32]", "[64,64]"]),
+        "act": categorical(["tanh", "relu"]),
         "slope": optuna.distributions.FloatDistribution(0.0, 1.0),
-        "fixed": optuna.distributions.CategoricalDistribution([8]),
+        "fixed": categorical([8]),
     }
 
 
@@ -189,79 +182,63 @@ def test_what_was_not_written_before_a_kill_is_written_later(tmp_path):
     assert count == len(trials)
 
 
+def tuner(tmp_path, seeds=1, **options):
+    callbacks = [OptunaStorage(url(tmp_path))]
+    seeds = SeedPlan(seeds, 0)
+    return Tuner(SPACE, "random", seeds=seeds, name="hills", callbacks=callbacks, **options)
+
+
 def test_trials_run_until_their_seeds_are_in(tmp_path):
-    storage = url(tmp_path)
-    callbacks = [OptunaStorage(storage)]
-    with Tuner(SPACE, "random", seeds=SeedPlan(2, 0), name="hills", callbacks=callbacks) as tuner:
-        first = tuner.ask()
-        (trial,) = load(storage).get_trials()
-        assert trial.state == TrialState.RUNNING
+    def states():
+        return [trial.state for trial in load(url(tmp_path)).get_trials()]
+
+    with tuner(tmp_path, seeds=2) as made:
+        first = made.ask()
+        (trial,) = load(url(tmp_path)).get_trials()
         assert trial.params["lr"] == pytest.approx(first.config["lr"])
-        tuner.tell(first, 1.0)
-        assert load(storage).get_trials()[0].state == TrialState.RUNNING
-        tuner.tell(tuner.ask(), 2.0)
-        tuner.ask()
-        trial, following = load(storage).get_trials()
-        assert (trial.state, trial.value) == (TrialState.COMPLETE, 1.5)
-        assert following.state == TrialState.RUNNING
+        made.tell(first, 1.0)
+        assert states() == [TrialState.RUNNING]
+        made.tell(made.ask(), 2.0)
+        made.ask()
+        assert states() == [TrialState.COMPLETE, TrialState.RUNNING]
+        assert load(url(tmp_path)).get_trials()[0].value == 1.5
 
 
 def test_failures_are_failed_trials(tmp_path):
-    storage = url(tmp_path)
-    callbacks = [OptunaStorage(storage)]
-    with Tuner(SPACE, "random", seeds=SeedPlan(1, 0), name="hills", callbacks=callbacks) as tuner:
-        tuner.tell(tuner.ask(), 3.0)
-        tuner.fail(tuner.ask(), "diverged", "the loss is NaN")
-        tuner.tell(tuner.ask(), 4.0)
-        tuner.result()
-    trials = load(storage).get_trials()
+    with tuner(tmp_path) as made:
+        made.tell(made.ask(), 3.0)
+        made.fail(made.ask(), "diverged", "the loss is NaN")
+        made.tell(made.ask(), 4.0)
+        made.result()
+    study = load(url(tmp_path))
     states = [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
-    assert [trial.state for trial in trials] == states
-    assert trials[1].user_attrs["failure"] == "diverged: the loss is NaN"
-    assert load(storage).best_trial.number == 2
+    assert [trial.state for trial in study.get_trials()] == states
+    assert study.get_trials()[1].user_attrs["failure"] == "diverged: the loss is NaN"
+    assert study.best_trial.number == 2
 
 
 def test_several_objectives_have_their_directions(tmp_path):
-    storage = url(tmp_path)
-    objective = [
-        {"metric": "reward", "direction": "maximize"},
-        {"metric": "cost", "direction": "minimize"},
-    ]
-    tuner = Tuner(
-        SPACE,
-        "random",
-        seeds=SeedPlan(1, 0),
-        name="hills",
-        objective=objective,
-        callbacks=[OptunaStorage(storage)],
-    )
-    with tuner:
-        for reward, cost in [(1.0, 5.0), (2.0, 6.0), (1.5, 7.0)]:
-            tuner.tell(tuner.ask(), {"reward": reward, "cost": cost})
-        result = tuner.result()
-    study = load(storage)
-    assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
-    assert study.metric_names == ["reward", "cost"]
-    assert [trial.values for trial in study.get_trials()] == [[1.0, 5.0], [2.0, 6.0], [1.5, 7.0]]
+    directions = {"reward": "maximize", "cost": "minimize"}
+    objective = [{"metric": name, "direction": to} for name, to in directions.items()]
+    values = [[1.0, 5.0], [2.0, 6.0], [1.5, 7.0]]
+    with tuner(tmp_path, objective=objective) as made:
+        for told in values:
+            made.tell(made.ask(), dict(zip(directions, told, strict=True)))
+        result = made.result()
+    study = load(url(tmp_path))
+    assert [direction.name.lower() for direction in study.directions] == [*directions.values()]
+    assert study.metric_names == [*directions]
+    assert [trial.values for trial in study.get_trials()] == values
     best = {trial.number for trial in study.best_trials}
     assert best == {point.proposal for point in result.front} == {0, 1}
 
 
 def test_infeasible_proposals_are_infeasible_trials(tmp_path):
-    storage = url(tmp_path)
-    tuner = Tuner(
-        SPACE,
-        "random",
-        seeds=SeedPlan(1, 0),
-        name="hills",
-        constraints=[{"metric": "cost", "max": 5.0}],
-        callbacks=[OptunaStorage(storage)],
-    )
-    with tuner:
+    with tuner(tmp_path, constraints=[{"metric": "cost", "max": 5.0}]) as made:
         for value, cost in [(1.0, 4.0), (2.0, 6.0)]:
-            tuner.tell(tuner.ask(), {"value": value, "cost": cost})
-        result = tuner.result()
-    study = load(storage)
+            made.tell(made.ask(), {"value": value, "cost": cost})
+        result = made.result()
+    study = load(url(tmp_path))
     assert [trial.constraints for trial in study.get_trials()] == [{"0": -1.0}, {"0": 1.0}]
     assert study.best_trial.number == result.incumbent.proposal == 0
 
@@ -363,30 +340,22 @@ def test_another_study_of_the_same_name_is_left_alone(tmp_path):
         ("nothing://x", "Optuna cannot open nothing://x"),
         ("sqlite:////nowhere/at/all/x.db", "Optuna cannot open"),
         ("/nowhere/at/all/x.journal", "there is no folder /nowhere/at/all"),
+        ("nothing://me:secret@host/x", r"nothing://\*\*\*@host/x"),
     ],
 )
 def test_what_is_no_storage_is_refused(storage, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as error:
         OptunaStorage(storage)
-
-
-def test_passwords_of_addresses_are_not_printed():
-    with pytest.raises(InputError, match=r"nothing://\*\*\*@host/x") as error:
-        OptunaStorage("nothing://me:secret@host/x")
     assert "secret" not in str(error.value)
 
 
 def test_a_study_file_names_it(tmp_path):
     storage = url(tmp_path)
-    study = {
+    study = STEPPED | {
         "name": "file",
-        "trainer": {"name": "synthetic"},
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
-        "fidelity": {"steps": 10, "evaluations": 5, "episodes": 1},
         "budget": {"runs": 4},
         "optimizer": "random",
         "seeds": {"tuning": 1, "test": 1},
-        "executor": {"name": "in_process"},
         "callbacks": [{"autorl.integrations.optuna_storage:OptunaStorage": {"storage": storage}}],
     }
     result = tune(study, out=tmp_path / "s")
@@ -396,46 +365,33 @@ def test_a_study_file_names_it(tmp_path):
     with closing(Study.open(tmp_path / "s")) as longer:
         longer.extend(3)
         result = longer.run()
-    assert load(storage, "file").get_trials()[:4] == trials
-    assert len(load(storage, "file").get_trials()) == 7
-    assert load(storage, "file").best_trial.number == result.incumbent.proposal
-    assert load(storage, "file").user_attrs["incumbent"] == result.incumbent.proposal
+    mirrored = load(storage, "file")
+    assert mirrored.get_trials()[:4] == trials
+    assert len(mirrored.get_trials()) == 7
+    best = result.incumbent.proposal
+    assert mirrored.best_trial.number == mirrored.user_attrs["incumbent"] == best
 
 
 def test_the_dashboard_lists_the_trials(tmp_path):
-    dashboard = pytest.importorskip(
-        "optuna_dashboard", reason="needs optuna-dashboard, which is no dependency"
-    )
-    from threading import Thread
-    from wsgiref.simple_server import WSGIRequestHandler, make_server
-
-    class Silent(WSGIRequestHandler):
-        def log_message(self, *arguments):
-            pass
-
+    dashboard = pytest.importorskip("optuna_dashboard", reason="needs optuna-dashboard")
     storage = url(tmp_path)
     tune(climb, SPACE, callbacks=[OptunaStorage(storage)], **OPTIONS)
-    server = make_server("127.0.0.1", 0, dashboard.wsgi(storage), handler_class=Silent)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{server.server_port}/api/studies"
-        with urllib.request.urlopen(address) as answer:
-            (study,) = json.load(answer)["study_summaries"]
-        with urllib.request.urlopen(f"{address}/{study['study_id']}") as answer:
-            shown = json.load(answer)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    served = dashboard.wsgi(storage)
+
+    def asked(path):
+        request = {"PATH_INFO": f"/api/studies{path}"}
+        setup_testing_defaults(request)
+        return json.loads(b"".join(served(request, lambda *_: None)))
+
+    (study,) = asked("")["study_summaries"]
+    shown = asked(f"/{study['study_id']}")["trials"]
     trials = load(storage).get_trials()
     states = {"Complete": TrialState.COMPLETE, "Pruned": TrialState.PRUNED}
     assert study["study_name"] == "hills"
-    assert [(states[item["state"]], item["values"]) for item in shown["trials"]] == [
+    assert [(states[item["state"]], item["values"]) for item in shown] == [
         (trial.state, trial.values) for trial in trials
     ]
-    curves = [
-        {point["step"]: point["value"] for point in item["intermediate_values"]}
-        for item in shown["trials"]
+    curves = [item["intermediate_values"] for item in shown]
+    assert [{point["step"]: point["value"] for point in curve} for curve in curves] == [
+        trial.intermediate_values for trial in trials
     ]
-    assert curves == [trial.intermediate_values for trial in trials]

@@ -70,11 +70,17 @@ def test_a_restored_searcher_goes_on_where_it_was_saved(tmp_path):
     running = made.suggest("running")
     made.on_trial_result("running", {"loss": 0.5})
     made.save(str(tmp_path / "state.json"))
+    (tmp_path / "ray").mkdir()
     restored = AutorlSearcher()  # as Ray makes it anew: everything is in the file
     restored.restore(str(tmp_path / "state.json"))
     for before_and_after in (made, restored):
         before_and_after.on_trial_complete("running", {"loss": loss(running)})
     assert play(restored, 5, start=20) == play(made, 5, start=20)
+    made.save_to_dir(str(tmp_path / "ray"), "session")
+    assert [path.name for path in (tmp_path / "ray").iterdir()] == ["searcher-state-session.json"]
+    in_folder = AutorlSearcher()
+    in_folder.restore_from_dir(str(tmp_path / "ray"))
+    assert play(in_folder, 2, start=25) == play(made, 2, start=25)
 
 
 def test_its_state_is_json_and_no_pickle(tmp_path):
@@ -85,16 +91,6 @@ def test_its_state_is_json_and_no_pickle(tmp_path):
     assert [event["event"] for event in state["events"]] == ["proposed", "scored"] * 3
     assert made._optimizer is not None
     assert pickle.loads(pickle.dumps(made))._optimizer is None
-
-
-def test_ray_saves_and_restores_it_in_a_folder(tmp_path):
-    made = searcher()
-    play(made, 3)
-    made.save_to_dir(str(tmp_path), "session")
-    assert [path.name for path in tmp_path.iterdir()] == ["searcher-state-session.json"]
-    restored = AutorlSearcher()
-    restored.restore_from_dir(str(tmp_path))
-    assert play(restored, 2, start=3) == play(made, 2, start=3)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "other"}', "[1]", "\x80"])
@@ -152,9 +148,8 @@ def test_a_concurrency_limiter_holds_it_back():
 
 
 def test_a_grid_ends_the_search():
-    made = AutorlSearcher(
-        {"kind": SPACE["kind"]}, {"name": "grid"}, metric="loss", mode="min", budget=10
-    )
+    space = {"kind": SPACE["kind"]}
+    made = AutorlSearcher(space, {"name": "grid"}, "loss", "min", budget=10)
     answers = [made.suggest(f"t{number}") for number in range(4)]
     assert [answer["kind"] for answer in answers[:2]] == ["a", "b"]
     assert answers[2:] == [made.FINISHED] * 2
@@ -211,9 +206,6 @@ def test_the_domains_of_a_param_space_are_searched():
     assert {config["tau"] for config in drawn} == {0.0, 0.1, 0.2, 0.3}
     assert all(1e-4 <= config["model"]["rate"] <= 1e-1 for config in drawn)
     assert not made.set_search_properties(None, None, param_space)
-
-
-def test_a_param_space_without_domains_is_no_space():
     assert space_of({"steps": 5, "model": {"name": "small"}}) is None
 
 
@@ -271,10 +263,8 @@ def test_a_trial_reports_our_metrics_at_every_iteration(trial):
 
 
 def test_the_seed_of_a_configuration_is_that_of_its_run(trial):
-    first, again, other = (
-        trial({**CONFIG, "seed": seed}).train()["eval_return"] for seed in (1, 1, 2)
-    )
-    assert first == again != other
+    runs = [trial({**CONFIG, "seed": seed}).train()["eval_return"] for seed in (1, 1, 2)]
+    assert runs[0] == runs[1] != runs[2]
 
 
 def test_a_checkpoint_is_gone_on_from_in_another_process(trial, tmp_path):
@@ -284,9 +274,9 @@ def test_a_checkpoint_is_gone_on_from_in_another_process(trial, tmp_path):
     rest = curve(made, 7)
     restored = trial()
     restored.restore(str(tmp_path / "saved"))
-    assert [result["eval_return"] for result in curve(restored, 7)] == [
-        result["eval_return"] for result in rest
-    ]
+    again = curve(restored, 7)
+    scores = [[result["eval_return"] for result in results] for results in (again, rest)]
+    assert scores[0] == scores[1]
 
 
 def test_an_exploit_goes_on_with_its_own_configuration_and_streams(trial, tmp_path, monkeypatch):
