@@ -1,11 +1,7 @@
 """Every extra is tried in a fresh environment, by tests that are there."""
 
-import sys
 import tomllib
 import zipfile
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import fresh_environments
 from fresh_environments import TRIALS

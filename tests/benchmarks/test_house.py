@@ -1,13 +1,7 @@
 """Counts of `benchmarks/house.py`, on a file that has one of everything."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import house
+import pytest
 
 CODE = '''"""A module."""
 

@@ -1,15 +1,10 @@
 """Mutants of `benchmarks/mutation.py`: which expressions change, and how."""
 
 import json
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import lines_of_tests
 import mutation
+import pytest
 
 
 def changes(tmp_path, text):

@@ -4,13 +4,9 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import new_user
+import pytest
 
 
 @pytest.fixture(scope="module")

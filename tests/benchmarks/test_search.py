@@ -1,24 +1,22 @@
 """The benchmark of searches: what a prior may hold, what a study is told and judged by, and what the page says."""
 
 import math
-import sys
-from pathlib import Path
+from itertools import product
 
+import comparisons
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import comparisons
 import search
 import search_report
 import search_rows
 import search_tasks
 from cells import Cell, Raw
+from scipy import stats
 
 from autorl.core.types import Config
+from autorl.study import Study
+from autorl.study.spec import load_spec
 
 TASKS = [
     "atari_pong_dqn", "atari_qbert_dqn", "cc_cartpole_dqn", "cc_cartpole_ppo", "brax_ant_sac",
@@ -29,22 +27,13 @@ SEEDS = 10
 
 def toy_rows(offset: float) -> pd.DataFrame:
     """A landscape as ARLBench stores it: configurations x seeds x 2 checkpoints of one hyperparameter."""
-    numbers = range(CONFIGURATIONS)
-    return pd.DataFrame(
-        [
-            {
-                "run_id": number,
-                "seed": seed,
-                "budget": budget,
-                # Noise that differs between seeds, and makes tuning and held-out seeds disagree.
-                "performance": offset + number * budget / 100 + 2.5 * math.sin(7 * seed * number),
-                "hp_config.rate": (number + 0.5) / CONFIGURATIONS,
-            }
-            for number in numbers
-            for seed in range(SEEDS)
-            for budget in (50, 100)
-        ]
-    )
+    rows = []
+    for number, seed, budget in product(range(CONFIGURATIONS), range(SEEDS), (50, 100)):
+        # Noise that differs between seeds, and makes tuning and held-out seeds disagree.
+        score = offset + number * budget / 100 + 2.5 * math.sin(7 * seed * number)
+        rows.append((number, seed, budget, score, (number + 0.5) / CONFIGURATIONS))
+    columns = ["run_id", "seed", "budget", "performance", "hp_config.rate"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +86,8 @@ def test_the_page_says_the_command_without_folders_of_the_machine(tmp_path):
     arguments = ["--data", str(tmp_path), "--raw", str(tmp_path / "raw.json"), "--parts", "table"]
     arguments += ["--rows", "random, racing", "--no-baseline"]
     rows = f"--rows '{search_rows.REFERENCE}' 'random, racing'"
-    assert search.command_of(search.options(arguments)) == (
-        f"--data DIR --repeats 20 --parts table {rows} --no-baseline"
-    )
+    said = f"--data DIR --repeats 20 --parts table {rows} --no-baseline"
+    assert search.command_of(search.options(arguments)) == said
 
 
 def test_a_misleading_landscape_has_reversed_ranks_and_the_same_scores(folders):
@@ -142,11 +130,8 @@ def test_a_study_is_told_and_judged_by_what_answers(task):
     answering = search_rows.Answering(task, "eval_return")
     first = task.landscape.config(0)
     near = [Config({**first, "rate": first["rate"] + gap}) for gap in (0.02, 0.03)]
-    assert [answering.answer(config) for config in [*near, near[0]]] == [
-        first,
-        task.landscape.config(1),
-        first,
-    ]
+    answers = [answering.answer(config) for config in [*near, near[0]]]
+    assert answers == [first, task.landscape.config(1), first]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -154,28 +139,20 @@ def test_a_study_is_told_and_judged_by_what_answers(task):
 
 def test_rows_are_those_this_version_can_run():
     names = search_rows.rows()
-    assert {search_rows.REFERENCE, "random, fixed 1", "random, racing", "tpe, fixed 3"} <= set(
-        names
-    )
+    some = {search_rows.REFERENCE, "random, fixed 1", "random, racing", "tpe, fixed 3"}
+    assert some <= set(names)
     assert not search_rows.is_available(search_rows.Row({"name": "no such optimizer"}, "fixed 3"))
 
 
 def test_a_study_trains_the_tuning_seeds_of_its_repeat_alone(task, folders, monkeypatch):
     asked = []
     answer = task.score
-    monkeypatch.setattr(
-        task, "score", lambda config, seed, until: asked.append(seed) or answer(config, seed, until)
-    )
+    monkeypatch.setattr(task, "score", lambda *args: asked.append(args[1]) or answer(*args))
     task.final.__self__._final.clear()
     answering = search_rows.Answering(task, "eval_return")
     row = search_rows.rows()["random, fixed 5"]
-    from autorl.study import Study
-    from autorl.study.spec import load_spec
-
-    study = Study.in_memory(
-        load_spec(search_rows.study(row, task, folders, 20, 3)),
-        lambda _: search_tasks.trainer_of(task.folder),
-    )
+    spec = load_spec(search_rows.study(row, task, folders, 20, 3))
+    study = Study.in_memory(spec, lambda _: search_tasks.trainer_of(task.folder))
     study.run(executor=answering)
     study.close()
     assert set(asked) == set(task.split(3).tuning)
@@ -197,10 +174,8 @@ def test_the_curve_is_what_smaller_budgets_choose(task, folders, monkeypatch):
     monkeypatch.setattr(search_rows, "CURVE", (12, 24, 36))
     row = search_rows.rows()[search_rows.REFERENCE]
     whole = search_rows.run_row(row, task, folders, 36, 2)
-    alone = [
-        search_rows.run_row(row, task, folders, runs, 2)["judged"] for runs in search_rows.CURVE
-    ]
-    assert whole["curve"] == pytest.approx(alone)
+    alone = [search_rows.run_row(row, task, folders, runs, 2) for runs in search_rows.CURVE]
+    assert whole["curve"] == pytest.approx([found["judged"] for found in alone])
 
 
 class Recorded:
@@ -272,35 +247,25 @@ def test_an_interval_over_tasks_is_students():
 def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
     """Cells with made-up results: each method's score, a little noise by task."""
     raw, cells = Raw(None, "code"), []
-    for method, score in methods.items():
-        for place, task in enumerate(tasks):
-            for repeat in range(repeats):
-                figures = {
-                    "judged": score + 0.01 * place * score,
-                    "search_loss": 0.1,
-                    "choice_loss": 0.2,
-                    "informed": 0,
-                    "new": 8,
-                    "met": 7,
-                    "curve": list(np.linspace(0.2, 0.9, len(search_rows.CURVE))),
-                    "seconds": 1.0,
-                }
-                if method.endswith("adaptive"):
-                    figures |= {"stated": 0.9, "right": float(repeat)}
-                measurements = [search_rows.at_runs(method, runs) for runs in search_rows.RUNS]
-                if method in (search_rows.REFERENCE, search_rows.PLAIN):
-                    measurements.append(search_rows.curve_of(method))
-                for measurement in measurements:
-                    cell = Cell("table", task, measurement, repeat)
-                    raw.keep(cell, figures)
-                    cells.append(cell)
+    same = {"search_loss": 0.1, "choice_loss": 0.2, "informed": 0, "new": 8, "met": 7}
+    same |= {"curve": list(np.linspace(0.2, 0.9, len(search_rows.CURVE))), "seconds": 1.0}
+    each = product(methods.items(), enumerate(tasks), range(repeats))
+    for (method, score), (place, task), repeat in each:
+        figures = same | {"judged": score + 0.01 * place * score}
+        if method.endswith("adaptive"):
+            figures |= {"stated": 0.9, "right": float(repeat)}
+        measurements = [search_rows.at_runs(method, runs) for runs in search_rows.RUNS]
+        if method in (search_rows.REFERENCE, search_rows.PLAIN):
+            measurements.append(search_rows.curve_of(method))
+        for measurement in measurements:
+            cells.append(Cell("table", task, measurement, repeat))
+            raw.keep(cells[-1], figures)
     return raw, cells
 
 
 def test_the_page_names_what_ran_compares_and_says_what_is_missing():
-    raw, cells = finished(
-        {search_rows.REFERENCE: 0.3, "tpe, fixed 3": 0.35, "random, adaptive": 0.5}
-    )
+    scores = {search_rows.REFERENCE: 0.3, "tpe, fixed 3": 0.35, "random, adaptive": 0.5}
+    raw, cells = finished(scores)
     text = search_report.report(raw, cells, 3, "--data DIR")
     assert "**Not finished: 3 cells are missing.**" in text
     assert "| tpe, fixed 3 (0 of 8 by the model: random search) | 0.352 |" in text
