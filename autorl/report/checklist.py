@@ -7,8 +7,7 @@ Tune Them, ICML.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from autorl.core.plain_text import counted, number
 from autorl.report.reading import StudyView
@@ -16,8 +15,7 @@ from autorl.report.text import interval_text, seeds_text
 from autorl.study.spec.options import options_to_show
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One question of the checklist, its answer and the evidence.
 
     Attributes:
@@ -36,24 +34,51 @@ def checklist(view: StudyView) -> list[Item]:
     """
     spec = view.spec
     sessions = view.sessions()
-    version = _distinct(sessions, "version")
+    version = f"autorl {_distinct(sessions, 'version')}"
+    options = options_to_show(spec.optimizer, spec.path)
+    method = f"{version}, optimizer {spec.optimizer.name}{f' {options}' if options else ''}"
+    # Both by construction: `SeedPlan` refuses shared seeds, and candidates are frozen in an event.
+    separate = "tuning and test seeds are disjoint; test seeds are first used after the incumbent is frozen"
+    # A budget in hours, limits, wall-clock objectives and asynchronous studies depend on the
+    # machine.
+    hardware = Item(
+        "If the budget is time: is the hardware the same for all methods?",
+        "yes",
+        "the budget is counted in steps: hardware changes no number of this study",
+    )
+    if spec.indeterminate is not None:
+        evidence = (
+            f"numbers depend on time ({spec.indeterminate}); name your hardware; "
+            f"recorded: {_distinct(sessions, 'platform')}"
+        )
+        hardware = Item(hardware.question, "author", evidence)
     return [
-        _separate(view),
+        Item(
+            "Are there separate training and test settings, "
+            "and was only the training setting used for tuning?",
+            "yes" if spec.plan.test else "no",
+            separate if spec.plan.test else "the study has no test seeds",
+        ),
         Item(
             "Are the tuning and test seeds listed?",
             "yes",
             f"tuning {list(spec.plan.tuning)}; test {list(spec.plan.test) or 'none'}",
         ),
         _tested(view),
-        _method(view, sessions),
+        Item(
+            "Are the tuning package and method named, with code and tuning process?",
+            "yes" if sessions else "no",
+            f"{method}; the study file below repeats it. "
+            "Your own environment and trainer code is yours to publish.",
+        ),
         Item(
             "Is the exact search space given, with scales?",
             "yes",
             f"{counted(len(spec.search_space), 'hyperparameter')}, in the study file below; "
             f"sha256 {spec.search_space.hash[:16]}",
         ),
-        _cost(view),
-        _hardware(view, sessions),
+        Item("Is the tuning budget given, in a stated cost metric?", "yes", _cost(view)),
+        hardware,
         Item(
             "Was every reported method tuned in the same way?",
             "author",
@@ -62,14 +87,14 @@ def checklist(view: StudyView) -> list[Item]:
         ),
         Item(
             "Are the final hyperparameters given?",
-            _yes_if(view.record.best is not None),
+            "no" if view.record.best is None else "yes",
             "written out below, every change of a schedule included; "
             "`autorl best` prints them to be run again",
         ),
         Item(
             "Are all package versions and the environment's version pinned?",
             "author",
-            f"recorded: autorl {version}, Python {_distinct(sessions, 'python')}; "
+            f"recorded: {version}, Python {_distinct(sessions, 'python')}; "
             "publish a lock file for the rest",
         ),
         Item(
@@ -81,44 +106,9 @@ def checklist(view: StudyView) -> list[Item]:
     ]
 
 
-def _yes_if(holds: bool) -> Literal["yes", "no"]:
-    return "yes" if holds else "no"
-
-
-def _separate(view: StudyView) -> Item:
-    question = (
-        "Are there separate training and test settings, "
-        "and was only the training setting used for tuning?"
-    )
-    if not view.spec.plan.test:
-        return Item(question, "no", "the study has no test seeds")
-    return Item(
-        question,
-        "yes",
-        # Both by construction: `SeedPlan` refuses shared seeds, and candidates are frozen in an
-        # event.
-        "tuning and test seeds are disjoint; "
-        "test seeds are first used after the incumbent is frozen",
-    )
-
-
-def _method(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
-    optimizer = view.spec.optimizer
-    named = f"autorl {_distinct(sessions, 'version')}, optimizer {optimizer.name}"
-    options = options_to_show(optimizer, view.spec.path)
-    if options:
-        named += f" {options}"
-    return Item(
-        "Are the tuning package and method named, with code and tuning process?",
-        _yes_if(bool(sessions)),
-        f"{named}; the study file below repeats it. "
-        "Your own environment and trainer code is yours to publish.",
-    )
-
-
 def _tested(view: StudyView) -> Item:
     question = "Are all results reported on the test setting?"
-    result = view.result() if view.record.best is not None else None
+    result = view.found
     if result is None or result.test is None:
         problem = "" if result is None else result.problem
         untested = "the incumbent has not been tested: no number of this study is a result yet"
@@ -128,41 +118,17 @@ def _tested(view: StudyView) -> Item:
     return Item(question, "yes", f"{score}, {runs}; tuning scores are marked as such")
 
 
-def _cost(view: StudyView) -> Item:
-    budget = {
-        name: value for name, value in view.spec.budget.model_dump().items() if value is not None
-    }
-    # Steps really trained: the budget counts others if runs are cut at rollouts.
+def _cost(view: StudyView) -> str:
+    budget = view.spec.budget.model_dump(exclude_none=True)
+    stated = ", ".join(f"{name} {value:g}" for name, value in budget.items())
+    # What was really trained, which is not what the budget counts where runs are cut at rollouts.
     trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
         f"{role}: {counted(taken.environment_steps, 'step', form=',.0f')}, "
         f"{taken.wall_seconds:,.0f} s of training"
         for role, taken in trained.items()
     )
-    budget_text = ", ".join(f"{name} {value:g}" for name, value in budget.items())
-    return Item(
-        "Is the tuning budget given, in a stated cost metric?",
-        "yes",
-        f"budget: {budget_text}; {spent or 'nothing trained'}",
-    )
-
-
-def _hardware(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
-    question = "If the budget is time: is the hardware the same for all methods?"
-    # A budget in hours, limits, wall-clock objectives and asynchronous studies depend on the
-    # machine.
-    if view.spec.indeterminate is None:
-        return Item(
-            question,
-            "yes",
-            "the budget is counted in steps: hardware changes no number of this study",
-        )
-    return Item(
-        question,
-        "author",
-        f"numbers depend on time ({view.spec.indeterminate}); name your hardware; "
-        f"recorded: {_distinct(sessions, 'platform')}",
-    )
+    return f"budget: {stated}; {spent or 'nothing trained'}"
 
 
 def _distinct(sessions: Sequence[Mapping[str, object]], key: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from autorl.core.plain_text import number
 from autorl.core.types import ProposalId
 from autorl.report.exploring import searched
-from autorl.report.pages import Array, Axis, Chart, Line, Spans, axis_of, positions
+from autorl.report.pages import Axis, Chart, Line, Spans, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter
@@ -58,16 +58,9 @@ def legs_of(record: StudyRecord) -> list[Leg]:
         member = members.get(charged.proposal)
         if member is None:
             continue
-        donor = members.get(charged.parent) if charged.parent is not None else None
-        legs.append(
-            Leg(
-                rows[charged.proposal],
-                member,
-                charged.start,
-                charged.parent,
-                donor if donor != member else None,
-            )
-        )
+        donor = None if charged.parent is None else members.get(charged.parent)
+        copied = donor if donor != member else None
+        legs.append(Leg(rows[charged.proposal], member, charged.start, charged.parent, copied))
     return legs[:_MOST_LEGS]
 
 
@@ -125,9 +118,15 @@ def _lineage(legs: list[Leg], chain: set[ProposalId], unit: str) -> Chart:
     return Chart("Lineage", text, *axes, (bars, *lines))
 
 
-def _path(label: str, points: Sequence[tuple[float, float, str]], *, muted: bool = False) -> Line:
+def _path(
+    label: str,
+    points: Sequence[tuple[float, float, str]],
+    *,
+    muted: bool = False,
+    stepped: bool = False,
+) -> Line:
     x, y, names = zip(*points, strict=True)
-    return Line(label, np.array(x), np.array(y), None, names, muted=muted)
+    return Line(label, np.array(x), np.array(y), None, names, muted=muted, stepped=stepped)
 
 
 def _tip(leg: Leg) -> str:
@@ -154,64 +153,28 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
     for item in searched(record.spec.search_space):
         if len({leg.row.values.get(item.name) for leg in inherited if item.numeric}) < 2:
             continue
-        x: list[float] = []
-        y: list[float] = []
-        names: list[str] = []
-        for member in members:
-            parts = [leg for leg in legs if leg.member == member and item.name in leg.row.values]
-            steps, values, texts = _stairs(parts, item.name)
-            x += steps
-            y += values
-            names += texts
-        inside = [leg for leg in inherited if item.name in leg.row.values]
-        own_x, own_y, own_names = _stairs(inside, item.name)
-        placed = _placed(item, y)
+        by_member = [[leg for leg in legs if leg.member == member] for member in members]
         marks = (
-            Line(
-                "whole population",
-                np.array(x),
-                placed,
-                None,
-                tuple(names),
-                muted=True,
-                stepped=True,
-            ),
-            Line(
-                "incumbent",
-                np.array(own_x),
-                _placed(item, own_y),
-                None,
-                tuple(own_names),
-                stepped=True,
-            ),
+            _stairs(item, "whole population", by_member, muted=True),
+            _stairs(item, "incumbent", [inherited]),
         )
-        charts.append(
-            Chart(item.name, "", Axis(record.spec.steps, limits=(0.0, None)), axis_of(item), marks)
-        )
+        x = Axis(record.spec.steps, limits=(0.0, None))
+        charts.append(Chart(item.name, "", x, axis_of(item), marks))
     return charts
 
 
-def _placed(item: Hyperparameter, values: Sequence[float]) -> Array:
-    """Place values on an axis.
-
-    A value that is not a number stays a gap.
-    """
-    raw = np.array(values, dtype=np.float64)
-    placed = np.full(len(raw), np.nan)
-    numbers = np.isfinite(raw)
-    placed[numbers] = positions(item, raw[numbers])
-    return placed
-
-
-def _stairs(legs: list[Leg], name: str) -> tuple[list[float], list[float], list[str]]:
-    """List steps, values and names, a gap at the end."""
-    x: list[float] = []
-    y: list[float] = []
-    names: list[str] = []
-    for leg in legs:
-        value = float(leg.row.values[name])
-        text = f"member {leg.member}: {value_text(leg.row.values[name])} from step {leg.start:,}"
-        x += [float(leg.start), float(leg.row.until)]
-        y += [value, value]
-        names += [text, text]
-    return [*x, np.nan], [*y, np.nan], [*names, ""]
+def _stairs(
+    item: Hyperparameter, label: str, paths: Sequence[Sequence[Leg]], *, muted: bool = False
+) -> Line:
+    """Draw a hyperparameter by step, each path with a gap at its end."""
+    points: list[tuple[float, float, str]] = []
+    for legs in paths:
+        for leg in legs:
+            if item.name not in leg.row.values:
+                continue
+            value = leg.row.values[item.name]
+            text = f"member {leg.member}: {value_text(value)} from step {leg.start:,}"
+            placed = float(positions(item, [float(value)])[0])
+            points += [(float(step), placed, text) for step in (leg.start, leg.row.until)]
+        points.append((np.nan, np.nan, ""))
+    return _path(label, points, muted=muted, stepped=True)

@@ -12,7 +12,7 @@ from autorl.core.plain_values import plain
 from autorl.core.types import Config
 from autorl.report.table import columns, one_line
 from autorl.report.text import failed_text, interval_text, seeds_text
-from autorl.study import Result
+from autorl.study import Estimate, Result
 
 
 def schedule_text(result: Result, best: float) -> str:
@@ -23,39 +23,25 @@ def schedule_text(result: Result, best: float) -> str:
     `best` is the highest tuning score of any agent of the incumbent's length, also of those that
     copied others.
     """
-    seeds = f"tuning, {counted(result.tuning_seeds, 'seed')}"
-    rows = [
-        ["population's best", number(best), "", f"{seeds}; optimistic, it is the highest of all"]
-    ]
+    seeds = f"tuning, {counted(result.tuning_seeds, 'seed')}; optimistic"
+    rows = [("population's best", number(best), "", f"{seeds}, it is the highest of all")]
     # The highest agent may have copied others: its schedule is trained again before one is chosen.
     if best != result.tuning:
-        rows.append(
-            [
-                "schedule, chosen",
-                number(result.tuning),
-                "",
-                f"{seeds}; optimistic, it was chosen by this",
-            ]
-        )
-    if result.test is None:
-        rows.append(
-            ["schedule, retrained", "-", "", result.problem or "the study has no test seeds"]
-        )
-    else:
-        span = interval_text(result.test.interval)
-        rows.append(
-            ["schedule, retrained", number(result.test.value), span, seeds_text(result.test)]
-        )
-    if result.default is not None:
-        test = result.default.test
-        end = f"until step {result.default.until}"
-        cells = ["-", "", f"{failed_text(result.default.failures)}, {end}"]
-        if test is not None:
-            cells = [number(test.value), interval_text(test.interval), f"{seeds_text(test)}, {end}"]
-        rows.append(["default, unchanged", *cells])
+        chosen = number(result.tuning)
+        rows.append(("schedule, chosen", chosen, "", f"{seeds}, it was chosen by this"))
+    untested = ("-", "", result.problem or "the study has no test seeds")
+    rows.append(("schedule, retrained", *(_cells(result.test) if result.test else untested)))
+    if (default := result.default) is not None:
+        failed = ("-", "", failed_text(default.failures))
+        score, span, note = _cells(default.test) if default.test else failed
+        rows.append(("default, unchanged", score, span, f"{note}, until step {default.until}"))
     title = f"schedule of proposal {result.incumbent.proposal} until step {result.incumbent.until}"
     scores = columns([result.objective, result.aggregate, "interval", ""], rows)
     return "\n".join([title, *_lines(result.incumbent.schedule), "", scores])
+
+
+def _cells(test: Estimate) -> tuple[str, str, str]:
+    return number(test.value), interval_text(test.interval), seeds_text(test)
 
 
 def _lines(schedule: Sequence[tuple[int, Config]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from typing import NamedTuple
 
 from autorl.core.plain_text import printable, shortened
 from autorl.report.configurations import (
@@ -32,6 +32,7 @@ from autorl.store.log import Latest
 _LEAST_ROWS = 3
 """Rows of configurations that are shown whatever else there is."""
 _BAR = 30
+_STYLES = dict.fromkeys(("study", "test score", "incumbent"), "bold") | {"caution": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,7 @@ class Watched:
         return self.state != RUNNING
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of the screen, and its style as rich names it."""
 
     text: str
@@ -111,9 +111,12 @@ def screen(study: Watched, width: int, height: int) -> list[Line]:
     facts = list(study.facts)
     if study.last is not None:
         facts.append(("last event", last_event_text(study.last)))
-    texts = aligned([*facts, *study.remarks])
-    lines = [Line(text, _style_of(text)) for text in texts]
-    lines.insert(1, Line(_bar(study.budget_used), "cyan"))
+    rows = [*facts, *study.remarks]
+    styles = (_STYLES.get(name, "") for name, _ in rows)
+    lines = list(map(Line, aligned(rows), styles))
+    full = math.floor(study.budget_used * _BAR)
+    bar = f"[{'#' * full}{'.' * (_BAR - full)}] {study.budget_used:.0%} of the budget"
+    lines.insert(1, Line(bar, "cyan"))
     footer = "q leaves; the study goes on" if not study.over else f"{study.state}; q leaves"
     least = min(len(study.configurations), _LEAST_ROWS) + 1
     room = max(0, height - 2)  # the empty line above the table, and the footer
@@ -148,19 +151,7 @@ def _shown_rows(rows: Sequence[ConfigurationRow], count: int) -> list[Configurat
     running = [row for row in rows if row.state == RUNNING]
     incumbent = [row for row in rows if row.incumbent and row.state != RUNNING]
     past = [row for row in reversed(rows) if row.state != RUNNING and not row.incumbent]
-    return list(chain(incumbent, reversed(running), past))[:count]
-
-
-def _bar(share: float) -> str:
-    full = math.floor(share * _BAR)
-    return f"[{'#' * full}{'.' * (_BAR - full)}] {share:.0%} of the budget"
-
-
-def _style_of(text: str) -> str:
-    name = text.partition("  ")[0]
-    return {"study": "bold", "caution": "yellow", "test score": "bold", "incumbent": "bold"}.get(
-        name, ""
-    )
+    return [*incumbent, *reversed(running), *past][:count]
 
 
 def _style_of_row(row: ConfigurationRow) -> str:

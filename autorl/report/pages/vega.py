@@ -96,13 +96,13 @@ def spec(chart: Chart, *, small: bool = False) -> Json:
     layers: list[Json] = []
     height = 170 if small else 260
     if isinstance(first, Bars):
-        layers = _bars(chart, first)
+        layers = [_bars(chart, first)]
         y = replace(y, bare=True)
-        across = _ends_of(first)
+        across = [0.0, *finite(first.values), *finite(first.interval or ())]
         height = 38 * len(first.values)
     elif isinstance(first, HeatMap):
         rows = len(first.values)
-        layers = _cells(chart, first)
+        layers = [_cells(chart, first)]
         height = rows * (30 if rows <= _FEW_ROWS else 17)
     elif isinstance(first, Spans):
         layers = [_spans(chart, first)]
@@ -252,100 +252,94 @@ def _lines(chart: Chart, lines: Sequence[Line]) -> Json:
     """Write lines as one data set, drawn by several layers."""
     rows = [row for place, line in enumerate(lines) for row in _points(chart, place, line)]
     labels = [shortened(line.label, 70) for line in lines]
-    drawn = iter(f"var(--c{place % _COLORS})" for place in range(len(lines)))
-    colors = ["var(--grey)" if line.muted else next(drawn) for line in lines]
     on_top = not isinstance(chart.marks[0], Line)
-    if on_top:  # bars and cells have every color
-        colors = ["var(--grey)" if line.muted else "var(--ink)" for line in lines]
-    columns = {"expr": f"max(1, floor((room - 60) / {30 + 7 * max(map(len, labels))}))"}
+    drawn = iter(f"var(--c{place % _COLORS})" for place in range(len(lines)))
+    # Bars and cells have every color.
+    colors = [
+        "var(--grey)" if line.muted else "var(--ink)" if on_top else next(drawn) for line in lines
+    ]
+    columns = f"max(1, floor((room - 60) / {30 + 7 * max(map(len, labels))}))"
     legend = {
-        "title": None, "columns": columns, "symbolLimit": 0, "labelLimit": {"expr": "room - 90"},
-        "symbolType": "circle", "symbolOpacity": 1, "symbolStrokeWidth": 0,
+        "title": None, "columns": {"expr": columns}, "symbolLimit": 0,
+        "labelLimit": {"expr": "room - 90"}, "symbolType": "circle", "symbolOpacity": 1,
+        "symbolStrokeWidth": 0,
     }  # fmt: skip
 
     def by_label(values: Sequence[object], legend: Json | None = None) -> Json:
         scale = {"domain": labels, "range": values}
         return {"field": "label", "type": "nominal", "scale": scale, "legend": legend}
 
-    def layer(mark: Json, chosen: Sequence[int], **encoding: Json) -> list[Json]:
-        chosen_rows = {"filter": {"field": "s", "oneOf": list(chosen)}}
-        return [{"transform": [chosen_rows], "mark": mark, "encoding": encoding}] if chosen else []
-
     def those(wanted: Callable[[Line], bool]) -> list[int]:
         return [place for place, line in enumerate(lines) if wanted(line)]
 
+    def layer(kind: str, wanted: Callable[[Line], bool], encoding: Json, **style: object) -> None:
+        if chosen := those(wanted):
+            one_of = {"filter": {"field": "s", "oneOf": chosen}}
+            layers.append({"transform": [one_of], **_layer(kind, encoding, **style)})
+
+    layers: list[Json] = []
     muted = f"indexof({those(lambda line: line.muted)}, datum.s) >= 0"
-    seen = {"param": "seen", "value": 1}
     at = {"param": "at", "empty": False}
-    interval = {"y": {"field": "lo"}, "y2": {"field": "hi"}}
-    stroke = {
+    interval = _fields(y="lo", y2="hi")
+    faded = {"test": f"{muted} && {_SEEN}", "value": 0.45}
+    path: Json = {
+        **_fields(detail="g"),
         "strokeWidth": {"condition": [{**at, "value": 3}, {"test": muted, "value": 1}], "value": 2},
         "opacity": {
-            "condition": [{**at, "value": 1}, {"test": f"{muted} && {_SEEN}", "value": 0.45}, seen],
+            "condition": [{**at, "value": 1}, faded, {"param": "seen", "value": 1}],
             "value": _FAINT,
         },
     }
-    path: Json = {"detail": {"field": "g"}}
     if len(those(lambda line: not line.muted)) > _COLORS:
-        path["strokeDash"] = by_label(
-            [_DASHES[place // _COLORS % 3] for place in range(len(lines))]
-        )
-    path |= stroke
+        dashes = [_DASHES[place // _COLORS % 3] for place in range(len(lines))]
+        path["strokeDash"] = by_label(dashes)
+    banded = {**interval, **_fields(detail="g")}
+    layer("area", lambda line: line.band is not None and line.joined, banded,
+          opacity=0.15, tooltip=False)  # fmt: skip
+    layer("rule", lambda line: line.band is not None and not line.joined, interval, strokeWidth=1.5)
+    layer("line", lambda line: line.joined and not line.stepped, path)
+    layer("line", lambda line: line.joined and line.stepped, path, interpolate="step-after")
     marked = those(lambda line: bool(line.marker) or not line.joined)
-    points = {
-        "params": [
-            {"name": "seen", "select": {"type": "point", "fields": ["label"]}, "bind": "legend"},
-            {
-                "name": "at",
-                "select": {
-                    "type": "point", "on": "pointerover", "clear": "pointerout",
-                    "nearest": not on_top, "fields": ["s", "g"],
-                },
-            },
-        ],
-        "mark": {"type": "point", "filled": True, "size": 36, "tooltip": True}
-        | ({"stroke": "white", "strokeWidth": 1} if isinstance(chart.marks[0], HeatMap) else {}),
-        "encoding": {
-            "shape": by_label([_SHAPES[line.marker] for line in lines]),
-            "tooltip": _TIP,
-            "opacity": {
-                "condition": [
-                    {**at, "value": 1},
-                    {"test": f"indexof({marked}, datum.s) < 0 || !{_SEEN}", "value": 0},
-                    {"test": muted, "value": 0.55},
-                ],
-                "value": 0.9,
-            },
-        },
+    pointed = {
+        "type": "point", "on": "pointerover", "clear": "pointerout", "nearest": not on_top,
+        "fields": ["s", "g"],
     }  # fmt: skip
+    shown = [
+        {**at, "value": 1},
+        {"test": f"indexof({marked}, datum.s) < 0 || !{_SEEN}", "value": 0},
+        {"test": muted, "value": 0.55},
+    ]
+    points: Json = {
+        "shape": by_label([_SHAPES[line.marker] for line in lines]),
+        "tooltip": _TIP,
+        "opacity": {"condition": shown, "value": 0.9},
+    }
+    edge = {"stroke": "white", "strokeWidth": 1} if isinstance(chart.marks[0], HeatMap) else {}
+    seen = {"name": "seen", "select": {"type": "point", "fields": ["label"]}, "bind": "legend"}
     return {
         "data": {"values": rows},
-        "transform": [
-            {"calculate": f"{_text(labels)}[datum.s]", "as": "label"},
-            {"calculate": _tip(chart), "as": "tip"},
-        ],
+        "transform": _computed(label=f"{_text(labels)}[datum.s]", tip=_tip(chart)),
         "encoding": {"color": by_label(colors, legend if len(lines) > 1 else None)},
         "layer": [
-            *layer(
-                {"type": "area", "opacity": 0.15, "tooltip": False},
-                those(lambda line: line.band is not None and line.joined),
-                **interval,
-                detail={"field": "g"},
-            ),
-            *layer(
-                {"type": "rule", "strokeWidth": 1.5},
-                those(lambda line: line.band is not None and not line.joined),
-                **interval,
-            ),
-            *layer({"type": "line"}, those(lambda line: line.joined and not line.stepped), **path),
-            *layer(
-                {"type": "line", "interpolate": "step-after"},
-                those(lambda line: line.joined and line.stepped),
-                **path,
-            ),
-            points,
+            *layers,
+            {
+                "params": [seen, {"name": "at", "select": pointed}],
+                **_layer("point", points, filled=True, size=36, tooltip=True, **edge),
+            },
         ],
     }
+
+
+def _layer(kind: str, encoding: Json, **style: object) -> Json:
+    return {"mark": {"type": kind, **style}, "encoding": encoding}
+
+
+def _fields(**names: str) -> Json:
+    return {channel: {"field": name} for channel, name in names.items()}
+
+
+def _computed(**expressions: str) -> list[Json]:
+    return [{"calculate": text, "as": name} for name, text in expressions.items()]
 
 
 def _points(chart: Chart, place: int, line: Line) -> Iterator[Json]:
@@ -386,7 +380,7 @@ def _interval() -> str:
     return f"' (' + {_number('datum.lo')} + ' to ' + {_number('datum.hi')} + ')'"
 
 
-def _bars(chart: Chart, mark: Bars) -> list[Json]:
+def _bars(chart: Chart, mark: Bars) -> Json:
     """Write horizontal bars, each below its name: names may be long."""
     low, high = mark.interval or (np.full(len(mark.values), np.nan),) * 2
     rows = []
@@ -402,48 +396,30 @@ def _bars(chart: Chart, mark: Bars) -> list[Json]:
         f"datum.name + '\\n' + {_text(chart.x.label + ' ')} + {_number('datum.x')} + "
         f"(isValid(datum.lo) ? {_interval()} : '')"
     )
-    return [
+    places = {"above": "- 0.16", "y": "+ 0.16", "top": "+ 0.02", "base": "+ 0.3"}
+    name = {"x": {"value": 8}, **_fields(y="above", text="name")}
+    layers = [
+        _layer("rect", {"x2": {"datum": 0}, **_fields(y="top", y2="base")}, color="var(--c0)",
+               cornerRadius=2),
         {
-            "data": {"values": rows},
-            "transform": [
-                {"calculate": tip, "as": "tip"},
-                {"calculate": "datum.i - 0.16", "as": "above"},
-                {"calculate": "datum.i + 0.16", "as": "y"},
-                {"calculate": "datum.i + 0.02", "as": "top"},
-                {"calculate": "datum.i + 0.3", "as": "base"},
-                {"calculate": "max(datum.x, datum.hi || datum.x, 0)", "as": "end"},
-            ],
-            "encoding": {"tooltip": _TIP},
-            "layer": [
-                {
-                    "mark": {"type": "rect", "color": "var(--c0)", "cornerRadius": 2},
-                    "encoding": {
-                        "x2": {"datum": 0}, "y": {"field": "top"}, "y2": {"field": "base"},
-                    },
-                },
-                {
-                    "transform": [{"filter": "isValid(datum.lo)"}],
-                    "mark": {"type": "rule", "color": "var(--ink)", "opacity": 0.7},
-                    "encoding": {"x": {"field": "lo"}, "x2": {"field": "hi"}},
-                },
-                {
-                    "mark": {"type": "text", "align": "left", "color": "var(--ink)", "fontSize": 12,
-                             "baseline": "bottom", "limit": {"expr": "room"}},
-                    "encoding": {
-                        "x": {"value": 8}, "y": {"field": "above"}, "text": {"field": "name"},
-                    },
-                },
-                {
-                    "mark": {"type": "text", "align": "left", "color": "var(--text)", "dx": 6},
-                    "encoding": {"x": {"field": "end"}, "text": {"field": "text"}},
-                },
-            ],
-        }
+            "transform": [{"filter": "isValid(datum.lo)"}],
+            **_layer("rule", _fields(x="lo", x2="hi"), color="var(--ink)", opacity=0.7),
+        },
+        _layer("text", name, align="left", color="var(--ink)", fontSize=12, baseline="bottom",
+               limit={"expr": "room"}),
+        _layer("text", _fields(x="end", text="text"), align="left", color="var(--text)", dx=6),
     ]  # fmt: skip
-
-
-def _ends_of(mark: Bars) -> list[float]:
-    return [0.0, *finite(mark.values), *finite(mark.interval or ())]
+    computed = _computed(
+        tip=tip,
+        **{name: f"datum.i {shift}" for name, shift in places.items()},
+        end="max(datum.x, datum.hi || datum.x, 0)",
+    )
+    return {
+        "data": {"values": rows},
+        "transform": computed,
+        "encoding": {"tooltip": _TIP},
+        "layer": layers,
+    }
 
 
 def _viridis(values: object, limits: tuple[float | None, float | None], label: str) -> Json:
@@ -461,7 +437,7 @@ def _viridis(values: object, limits: tuple[float | None, float | None], label: s
     }
 
 
-def _cells(chart: Chart, mark: HeatMap) -> list[Json]:
+def _cells(chart: Chart, mark: HeatMap) -> Json:
     """Write a heat map, each cell a rectangle around its place."""
     names = [[name.replace("\n", ", ") for name in axis.categories] for axis in (chart.y, chart.x)]
     rows = [
@@ -475,33 +451,22 @@ def _cells(chart: Chart, mark: HeatMap) -> list[Json]:
         f"{_text(names[0])}[datum.y] + ', ' + {_text(names[1])}[datum.x] + '\\n' + "
         f"{_text(mark.label + ' ')} + {_number('datum.v')}"
     )
-    sides = [
-        {"calculate": f"datum.{side} {sign} 0.5", "as": name}
-        for side in "xy"
-        for sign, name in (("-", f"{side}1"), ("+", f"{side}2"))
-    ]
-    layers: list[Json] = [
-        {
-            "mark": {"type": "rect", "strokeWidth": 1},
-            "encoding": {
-                "x": {"field": "x1"}, "x2": {"field": "x2"},
-                "y": {"field": "y1"}, "y2": {"field": "y2"},
-                "color": color, "stroke": {**color, "legend": None},
-            },
-        }
-    ]  # fmt: skip
+    corners = _fields(x="x1", x2="x2", y="y1", y2="y2")
+    colored = {**corners, "color": color, "stroke": {**color, "legend": None}}
+    layers = [_layer("rect", colored, strokeWidth=1)]
     if mark.annotate:
         dark = f"datum.v < {low + _DARK_CELLS * (high - low)}"
         ink = {"condition": {"test": dark, "value": "#fff"}, "value": "#000"}
-        layers.append(
-            {
-                "mark": {"type": "text", "fontSize": 11},
-                "encoding": {"text": {"field": "v", "format": ".2f"}, "color": ink},
-            }
-        )
-    moved = [{"calculate": tip, "as": "tip"}, *sides]
-    encoding = {"tooltip": _TIP}
-    return [{"data": {"values": rows}, "transform": moved, "encoding": encoding, "layer": layers}]
+        cell = {"text": {"field": "v", "format": ".2f"}, "color": ink}
+        layers.append(_layer("text", cell, fontSize=11))
+    ends = {"1": "- 0.5", "2": "+ 0.5"}
+    sides = {f"{side}{end}": f"datum.{side} {by}" for side in "xy" for end, by in ends.items()}
+    return {
+        "data": {"values": rows},
+        "transform": _computed(tip=tip, **sides),
+        "encoding": {"tooltip": _TIP},
+        "layer": layers,
+    }
 
 
 def _spans(chart: Chart, mark: Spans) -> Json:
@@ -513,19 +478,15 @@ def _spans(chart: Chart, mark: Spans) -> Json:
         )
     ]
     color = _viridis(mark.values, (None, None), mark.label)
+    encoding = {
+        **_fields(x2="x2", y2="y2"),
+        "color": {"condition": {"test": "isValid(datum.v)", **color}, "value": "var(--grey)"},
+        "tooltip": _TIP,
+    }
     return {
         "data": {"values": rows},
-        "transform": [
-            {"calculate": "datum.i - 0.28", "as": "y"},
-            {"calculate": "datum.i + 0.28", "as": "y2"},
-        ],
-        "mark": {"type": "rect", "cornerRadius": 2, "stroke": "var(--card)", "strokeWidth": 2},
-        "encoding": {
-            "x2": {"field": "x2"},
-            "y2": {"field": "y2"},
-            "color": {"condition": {"test": "isValid(datum.v)", **color}, "value": "var(--grey)"},
-            "tooltip": _TIP,
-        },
+        "transform": _computed(y="datum.i - 0.28", y2="datum.i + 0.28"),
+        **_layer("rect", encoding, cornerRadius=2, stroke="var(--card)", strokeWidth=2),
     }
 
 
