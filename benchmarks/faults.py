@@ -4,14 +4,15 @@
     python benchmarks/faults.py --kills 20 --faults 0 --errnos 0 --signals 0 --kinds racing   # a part of it
 
 Every case is a line in the raw file as soon as it is judged; the same command takes up where it was interrupted, and a
-smaller count first is a slice of the larger one. What counts as what is in `tests/faults/fault_machinery.py`, and in
-the page. A full disk needs root (a small tmpfs is mounted), a failing one `cc`. The exit code is 1 if anything is bad.
+smaller count first is a slice of the larger one. What counts as what is in `COUNTS_AS`, and in the page. A full disk
+needs root (a small tmpfs is mounted), a failing one `cc`. The exit code is 1 if anything is bad.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -33,6 +34,28 @@ import fault_machinery  # noqa: E402
 from fault_studies import KINDS  # noqa: E402
 
 PAGE = ROOT / "benchmarks" / "results" / "faults.md"
+COUNTS_AS = """\
+- **equal**: the last session ends with exit code 0 and the tables of an uninterrupted run. After kills, signals and
+  full or failing disks that is every table but seconds; after a fault of a file it is configurations, proposals, evaluations,
+  reductions and test scores: a chain whose checkpoint is gone is trained again and costs more steps. Cautions are
+  allowed beside it.
+- **refused**: exit code 1 or 2, exactly one line on standard error, and every file of a checkpoint is still there. For
+  faults of files only: a study that was killed or got a signal has to go on.
+- **bad**: anything else: other tables, no line or several, a traceback, another exit code, a hang, a process that
+  outlives its session, something in the temporary folder, a half-written checkpoint in a study that has ended, a study
+  whose log is gone and that is trained again without a line.
+- **not delivered**: the study ended before its moment came. **Skipped**: the machine cannot do it.
+
+A disk fails by calls of the C library that answer an errno, write half, or do a rename and answer an errno all the same:
+from a drawn call on, for 1 to 50 calls or for ever, below the study's folder or a part of it (`failing_disk.c`). A session
+that meets this has to end with the table or with exit code 1 or 2 and one line, beside lines of logs that cannot be
+written and remarks that the uninterrupted study makes too; then a session on a whole disk has to end with the table.
+What a script of the user reads and writes fails for ever or not at all: nobody can tell why a program of somebody
+else has ended.
+
+SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Temporary
+folders of Python and of libraries (`pymp-*`, `tmp*`), which processes that are ended by SIGKILL or SIGQUIT cannot remove,
+are counted by themselves, and a traceback of Python's fork server counts for nothing where its driver was killed."""
 VERDICTS = ("equal", "refused", "bad", "not delivered", "skipped")
 
 
@@ -45,7 +68,7 @@ def main() -> int:
     wanted = {group: getattr(options, group) for group in fault_machinery.GROUPS}
     with ThreadPoolExecutor(options.workers) as pool:
         for group, count in wanted.items():
-            run_group(fault_machinery.cases(options.seed, group, kinds), count, raw, library, pool)
+            run_group(cases(options.seed, group, kinds), count, raw, library, pool)
     rows = raw.counted(options.seed, kinds, wanted)
     text = page(rows, options, kinds)
     if options.page is not None:
@@ -110,7 +133,7 @@ class Raw:
         rows = []
         for group, count in wanted.items():
             left = count
-            for case in fault_machinery.cases(seed, group, kinds):
+            for case in cases(seed, group, kinds):
                 row = self.rows.get(case.name)
                 if left <= 0 or row is None:
                     break
@@ -120,7 +143,7 @@ class Raw:
 
 
 def run_group(
-    cases: Iterator[fault_machinery.Case],
+    left: Iterator[fault_machinery.Case],
     count: int,
     raw: Raw,
     library: fault_machinery.Library,
@@ -138,10 +161,24 @@ def run_group(
 
     taken: list[fault_machinery.Case] = []
     while (missing := count - sum(weight(raw.rows[case.name]) for case in taken)) > 0:
-        wave = [next(cases)]
-        wave += [next(cases) for _ in range(missing // fault_machinery.planned(wave[0]) - 1)]
+        wave = [next(left)]
+        wave += [next(left) for _ in range(missing // planned(wave[0]) - 1)]
         list(pool.map(judge, [case for case in wave if case.name not in raw.rows]))
         taken += wave
+
+
+def cases(
+    seed: int, group: str, kinds: Sequence[str] = tuple(KINDS)
+) -> Iterator[fault_machinery.Case]:
+    """The cases of a group, without end: kinds take turns, and some kinds have the cases they have among all."""
+    for number, kind in enumerate(itertools.cycle(KINDS)):
+        if kind in kinds:
+            yield fault_machinery.Case(seed, group, number, kind)
+
+
+def planned(case: fault_machinery.Case) -> int:
+    """How much a case delivers if it ends as planned."""
+    return fault_machinery.KILLS_PER_STUDY if case.group == "kills" else 1
 
 
 def weight(row: dict[str, Any]) -> int:
@@ -185,7 +222,7 @@ def page(rows: Sequence[dict[str, Any]], options: argparse.Namespace, kinds: Seq
     ):
         if getattr(options, group):
             lines += table(title, [row for row in rows if row["case"]["group"] == group], kinds)
-    lines += ["## What counts as what", "", fault_machinery.COUNTS_AS, ""]
+    lines += ["## What counts as what", "", COUNTS_AS, ""]
     bad = [row for row in rows if row["verdict"] in ("bad", "skipped")]
     lines += ["## What is bad or skipped", ""]
     lines += [

@@ -5,7 +5,7 @@
 
 Studies of tpe, asha and pbt on a Ray cluster of a head and two nodes, on `processes`, and as jobs of submitit's
 local executor; each gets a fault of every kind. Every study is a line in the raw file as soon as it is judged; the
-same command takes up where it was interrupted. What counts as what is in `tests/faults/worker_machinery.py`, and in
+same command takes up where it was interrupted. What counts as what is in `COUNTS_AS`, and in
 the page. The exit code is 1 if anything is bad, or if fewer faults could be delivered than were asked for.
 """
 
@@ -32,6 +32,23 @@ from worker_hosts import FAULTS, HOSTS
 from worker_machinery import OPTIMIZERS
 
 PAGE = ROOT / "benchmarks" / "results" / "worker_faults.md"
+COUNTS_AS = """\
+- A **worker** is the process that holds segments for the driver: a segment's own process (`processes`, `slurm`), a
+  task of Ray (`ray`). A **node** is all that runs on a machine: the driver with everything below it (`processes`), a job of
+  submitit's local executor with everything below it (`slurm`), a raylet with everything below it (`ray`). Both and
+  the **driver** get SIGKILL; what was killed is started anew, the driver by `autorl resume`. A **stopped worker** gets
+  SIGSTOP and, once its segment was given away, SIGCONT; on Ray it is, by a draw, the process of the task or the whole node.
+- A fault is **delivered** if it reached a process that held a segment just then (any driver that ran), a SIGSTOP if
+  besides its segment was trained by another attempt before SIGCONT. What came too late, or ended by itself, is **not
+  delivered**, and counts for nothing.
+- **equal**: the last session of the driver ends with exit code 0 and without a traceback; every table is
+  that of an undisturbed study under `in_process`, in every column but seconds, hosts and attempts; every event that could
+  be read after a fault is still in its place, with its hash; no segment has two
+  outcomes, and of every kind there are as many events as in the undisturbed study (but sessions, lost and ignored
+  attempts); every recorded checkpoint lies there with the hashes of the log, the file the same (its inode and time)
+  as after the faults before; `autorl doctor` has nothing to say; no process is left, no half-written checkpoint,
+  and nothing in the temporary folder but Python's own `pymp-*` of processes that were killed.
+- **bad**: anything else."""
 VERDICTS = ("equal", "bad", "not delivered")
 Row = dict[str, Any]
 
@@ -121,7 +138,7 @@ def page(rows: Sequence[Row], options: argparse.Namespace, kinds: Sequence[str])
         "",
         "## What counts as what",
         "",
-        worker_machinery.COUNTS_AS,
+        COUNTS_AS,
         "",
         "## What is bad or was not delivered",
         "",

@@ -1,13 +1,12 @@
 """Harms small studies from a seed and judges what becomes of them. Used by the tests here and `benchmarks/faults.py`.
 
 A case is one study. Its moments are counted in events seen in the database, never in seconds, and everything that is
-drawn follows from (seed, group, number), so that a case can be repeated alone. `COUNTS_AS` says how
-each end counts.
+drawn follows from (seed, group, number), so that a case can be repeated alone. `benchmarks/faults.py` says
+how each end counts.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import shutil
@@ -37,29 +36,6 @@ STOPS = 20  # tries to kill a study on its way: on a loaded machine it may be ov
 MARKER = (
     "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
 )
-COUNTS_AS = """\
-- **equal**: the last session ends with exit code 0 and the tables of an uninterrupted run. After kills, signals and
-  full or failing disks that is every table but seconds; after a fault of a file it is configurations, proposals, evaluations,
-  reductions and test scores: a chain whose checkpoint is gone is trained again and costs more steps. Cautions are
-  allowed beside it.
-- **refused**: exit code 1 or 2, exactly one line on standard error, and every file of a checkpoint is still there. For
-  faults of files only: a study that was killed or got a signal has to go on.
-- **bad**: anything else: other tables, no line or several, a traceback, another exit code, a hang, a process that
-  outlives its session, something in the temporary folder, a half-written checkpoint in a study that has ended, a study
-  whose log is gone and that is trained again without a line.
-- **not delivered**: the study ended before its moment came. **Skipped**: the machine cannot do it.
-
-A disk fails by calls of the C library that answer an errno, write half, or do a rename and answer an errno all the same:
-from a drawn call on, for 1 to 50 calls or for ever, below the study's folder or a part of it (`failing_disk.c`). A session
-that meets this has to end with the table or with exit code 1 or 2 and one line, beside lines of logs that cannot be
-written and remarks that the uninterrupted study makes too; then a session on a whole disk has to end with the table.
-What a script of the user reads and writes fails for ever or not at all: nobody can tell why a program of somebody
-else has ended.
-
-SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Temporary
-folders of Python and of libraries (`pymp-*`, `tmp*`), which processes that are ended by SIGKILL or SIGQUIT cannot remove,
-are counted by themselves, and a traceback of Python's fork server counts for nothing where its driver was killed."""
-
 _STRICT = {
     "configurations": "*",
     "proposals": "*",
@@ -706,13 +682,6 @@ RUNS: dict[str, Callable[[Case, Place, Library, Verdict], None]] = {
 }
 
 
-def cases(seed: int, group: str, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Case]:
-    """The cases of a group, without end: kinds take turns, and some kinds have the cases they have among all."""
-    for number, kind in enumerate(itertools.cycle(KINDS)):
-        if kind in kinds:
-            yield Case(seed, group, number, kind)
-
-
 def run(case: Case, library: Library, *, keep_bad: bool = True) -> Verdict:
     """Harm one study and judge it. The folder of what is bad is kept, and named in the detail."""
     verdict, begun = Verdict(case), time.monotonic()
@@ -743,8 +712,3 @@ def _place(case: Case) -> Iterator[Place]:
         for session in place.sessions:
             session.process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def planned(case: Case) -> int:
-    """How much a case delivers if it ends as planned."""
-    return KILLS_PER_STUDY if case.group == "kills" else 1

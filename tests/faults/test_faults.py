@@ -16,7 +16,7 @@ from pathlib import Path
 import fault_errnos
 import fault_machinery
 import pytest
-from fault_machinery import Case, Library, Place, Session, Verdict, events, judge, members, run
+from fault_machinery import Case, Library, Place, Session, Verdict, judge, members, run
 from fault_studies import KINDS, SLOW
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -192,17 +192,6 @@ def test_what_is_wrong_is_bad_and_named(ended, library, problem):
     assert problem in verdict.detail
 
 
-def test_only_a_killed_driver_may_leave_a_traceback_of_the_fork_server(ended, library):
-    text = 'Traceback (most recent call last):\n  File "multiprocessing/forkserver.py", line 258\nEOFError\n'
-    session = ended.sessions[-1]
-    session.error.write_text(text)
-    assert "traceback" in judged(ended, library).detail
-    session.process.returncode = -9
-    assert judged(ended, library).verdict == "equal"
-    session.error.write_text(text + "Traceback (most recent call last):\n  another\n")
-    assert "traceback" in judged(ended, library).detail
-
-
 def test_a_process_that_is_left_is_bad_and_ended(ended, library, monkeypatch):
     monkeypatch.setattr(fault_machinery, "GRACE", 0.1)
     variables = {fault_machinery.MARKER: ended.marker}
@@ -232,7 +221,3 @@ def test_a_process_that_is_left_is_bad_and_ended(ended, library, monkeypatch):
 def test_only_a_harmed_file_is_refused_in_a_line(ended, library, code, lines, file_fault, expected):
     ended.sessions[-1].error.write_text(lines)
     assert judged(ended, library, code, file_fault=file_fault).verdict == expected
-
-
-def test_a_stopped_study_is_on_its_way(library):
-    assert 0 < events(library.stopped("racing", 2)) < events(library.whole("racing"))

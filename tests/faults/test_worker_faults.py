@@ -156,10 +156,3 @@ def test_what_was_not_delivered_is_counted_by_itself(tmp_path, monkeypatch):
     again = benchmark.Raw(tmp_path / "raw.jsonl")
     assert benchmark.run(3, 0, ["processes/tpe"], again, tmp_path) == rows
     assert len(left) == 2, "what the raw file has is not run again"
-
-
-def test_it_gives_up_where_nothing_can_be_delivered(tmp_path, monkeypatch):
-    left = verdicts(*[[]] * 9)
-    monkeypatch.setattr(fault_machinery, "run", lambda case, library: left.pop(0))
-    rows = benchmark.run(5, 0, ["processes/tpe"], benchmark.Raw(tmp_path / "raw.jsonl"), tmp_path)
-    assert len(rows) == 4

@@ -2,7 +2,7 @@
 
 A case is one study of one optimizer in one place. It gets one fault of each kind, in an order and
 at moments drawn from (seed, number). Moments are counted in events, never in seconds, and a fault
-strikes whoever trains a segment just then. `COUNTS_AS` says how each end counts.
+strikes whoever trains a segment just then. `benchmarks/worker_faults.py` says how each end counts.
 """
 
 from __future__ import annotations
@@ -32,23 +32,6 @@ KINDS = [f"{where}/{optimizer}" for optimizer in OPTIMIZERS for where in HOSTS]
 _PAUSE = 0.02
 _NOT_COMPARED = ("session", "attempt", "ignored")  # kinds of event that faults add
 _Seen = TypeVar("_Seen")
-COUNTS_AS = """\
-- A **worker** is the process that holds segments for the driver: a segment's own process (`processes`, `slurm`), a
-  task of Ray (`ray`). A **node** is all that runs on a machine: the driver with everything below it (`processes`), a job of
-  submitit's local executor with everything below it (`slurm`), a raylet with everything below it (`ray`). Both and
-  the **driver** get SIGKILL; what was killed is started anew, the driver by `autorl resume`. A **stopped worker** gets
-  SIGSTOP and, once its segment was given away, SIGCONT; on Ray it is, by a draw, the process of the task or the whole node.
-- A fault is **delivered** if it reached a process that held a segment just then (any driver that ran), a SIGSTOP if
-  besides its segment was trained by another attempt before SIGCONT. What came too late, or ended by itself, is **not
-  delivered**, and counts for nothing.
-- **equal**: the last session of the driver ends with exit code 0 and without a traceback; every table is
-  that of an undisturbed study under `in_process`, in every column but seconds, hosts and attempts; every event that could
-  be read after a fault is still in its place, with its hash; no segment has two
-  outcomes, and of every kind there are as many events as in the undisturbed study (but sessions, lost and ignored
-  attempts); every recorded checkpoint lies there with the hashes of the log, the file the same (its inode and time)
-  as after the faults before; `autorl doctor` has nothing to say; no process is left, no half-written checkpoint,
-  and nothing in the temporary folder but Python's own `pymp-*` of processes that were killed.
-- **bad**: anything else."""
 
 
 def cases(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Case]:

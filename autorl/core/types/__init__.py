@@ -241,7 +241,7 @@ class Checkpoint:
         path: the folder it lies in, its URL in the study's storage, or a caller's own reference.
         files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and
             not checked (a caller's own reference).
-        size: bytes of one in a storage, as its manifest says; 0: not known.
+        size: bytes of one in a storage; 0: not known.
     """
 
     segment: SegmentId
