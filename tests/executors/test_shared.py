@@ -87,16 +87,6 @@ def test_slots_are_shared_evenly_whoever_comes_first():
     assert sorted(backend.studies) == ["a", "a", "b", "b"]
 
 
-def test_a_study_with_nothing_to_run_leaves_its_share():
-    backend, shared, a, b = two_views(2)
-    a.submit(segments(20))
-    b.submit(segments(1))
-    while b.out or b.waits:
-        backend.end(0)
-        shared.poll(0.0)
-    assert backend.studies == ["a"] * 4
-
-
 def test_of_more_studies_than_slots_none_starves():
     backend = Backend(1)
     shared = SharedExecutor()

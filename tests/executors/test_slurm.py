@@ -143,16 +143,6 @@ def test_what_a_job_said_is_said_once_and_only_of_attempts_it_has(jobs):
     assert made.poll(0) == []
 
 
-def test_a_job_is_cancelled_with_the_last_of_its_attempts(jobs):
-    made = executor(jobs, workers=1)
-    first, second = segments(2)
-    made.submit([first, second])
-    made.cancel(second)
-    made.cancel(first)
-    assert [handle.cancelled for handle in jobs.handles] == [True]
-    assert made.poll(0) == []
-
-
 @pytest.mark.parametrize(
     ("state", "blameless"),
     [

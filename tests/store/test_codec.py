@@ -195,12 +195,6 @@ def test_a_body_says_only_what_is_not_the_usual():
     assert plain == {"proposed": {"id": 0, "proposal": proposal}, "config_hash": "hash"}
 
 
-def test_the_objects_of_a_segment_name_it_once():
-    body = codec.body_of(CheckpointRegained(SEGMENT, CHECKPOINT))
-    assert "segment" not in body["checkpoint"]
-    assert "segment" not in codec.body_of(SegmentEnded(OUTCOME, PLACE))["outcome"]["reports"][0]
-
-
 @given(
     st.dictionaries(
         st.text(max_size=4), numbers | st.integers() | st.text(max_size=4) | st.booleans()

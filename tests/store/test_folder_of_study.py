@@ -5,16 +5,7 @@ import sqlite3
 import pytest
 
 from autorl.core.types import InputError
-from autorl.store import Store
-from autorl.store.folder import (
-    DATABASE,
-    check_database_file,
-    check_free,
-    check_recorded,
-    holds_study,
-    remove_unstarted,
-)
-from autorl.store.snapshot import snapshot
+from autorl.store.folder import DATABASE, check_free, holds_study, remove_unstarted
 
 
 def test_a_folder_holds_a_study_where_its_file_lies(tmp_path):
@@ -31,29 +22,6 @@ def test_a_folder_holds_a_study_where_its_file_lies(tmp_path):
 def test_a_path_that_is_none_is_one_line(tmp_path, name, reason):
     with pytest.raises(InputError, match=f"cannot be a study's folder .*{reason}"):
         holds_study(tmp_path / name)
-
-
-def test_a_database_that_is_missing_or_empty_is_lost(tmp_path):
-    with pytest.raises(InputError, match="is missing"):
-        check_database_file(tmp_path)
-    (tmp_path / DATABASE).write_bytes(b"")
-    with pytest.raises(InputError, match=r"is empty \(0 bytes\)"):
-        check_database_file(tmp_path)
-    (tmp_path / DATABASE).write_bytes(b"x")
-    check_database_file(tmp_path)
-
-
-@pytest.mark.parametrize("columns", ["seq, kind, body, time, hash", ""])
-def test_a_log_without_events_is_lost(tmp_path, columns):
-    connection = sqlite3.connect(":memory:")
-    if columns:
-        connection.execute(f"CREATE TABLE event ({columns})")
-    with pytest.raises(InputError, match="holds no events"):
-        check_recorded(tmp_path, connection)
-    if columns:
-        connection.execute("INSERT INTO event VALUES (1, 1, 1, 1, 1)")
-        check_recorded(tmp_path, connection)
-    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -109,21 +77,3 @@ def test_a_database_that_cannot_be_read_is_kept(tmp_path):
     with pytest.raises(InputError, match="cannot be used"):
         remove_unstarted(tmp_path)
     assert (tmp_path / DATABASE).exists()
-
-
-def test_a_locked_database_is_waited_for_half_a_minute(tmp_path, monkeypatch):
-    """By its driver, by who reads it meanwhile, and by who would begin anew there."""
-    waits = []
-    connect = sqlite3.connect
-
-    def noted(place, **options):
-        waits.append(options.get("timeout"))
-        return connect(place, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", noted)
-    store = Store.create(tmp_path / "s", "text", "")
-    snapshot(tmp_path / "s" / DATABASE).close()
-    store.close()
-    (tmp_path / "s" / "study.yaml").unlink()
-    remove_unstarted(tmp_path / "s")
-    assert [wait for wait in waits if wait is not None] == [30] * 3

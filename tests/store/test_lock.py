@@ -3,12 +3,10 @@
 import json
 import os
 import socket
-from types import SimpleNamespace
 
 import pytest
 
 from autorl.core.types import InputError
-from autorl.store import lock as locks
 from autorl.store.folder import LOCK_FILE
 from autorl.store.lock import FolderLock, lock_holder
 
@@ -41,25 +39,3 @@ def test_a_holder_that_is_gone_holds_nothing(tmp_path):
     (tmp_path / LOCK_FILE).write_text(json.dumps(held))
     assert lock_holder(tmp_path) is None
     lock.release()
-
-
-def test_what_a_killed_driver_was_starting_is_waited_for(tmp_path, monkeypatch):
-    """A hundred times a second, for five seconds: it holds the lock a moment longer."""
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    holder = {"pid": child, "host": socket.gethostname()}
-    (tmp_path / LOCK_FILE).write_text(json.dumps(holder))
-    pauses = []
-
-    def locked(descriptor, operation):
-        raise BlockingIOError
-
-    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
-    monkeypatch.setattr(locks, "time", clock)
-    monkeypatch.setattr(locks.fcntl, "flock", locked)
-    with pytest.raises(InputError, match=rf"another driver works on this study \(process {child} "):
-        FolderLock(tmp_path)
-    assert set(pauses) == {0.01}
-    assert sum(pauses) == pytest.approx(5.0, abs=0.02)

@@ -4,14 +4,11 @@ import hashlib
 import importlib.metadata
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import autorl
 from autorl.store import provenance
-
-ROOT = Path(autorl.__file__).parent
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ from patience import PATIENCE
 
 from autorl.core.types import (
     Config,
-    FrozenMap,
     InputError,
     Outcome,
     Proposal,
@@ -33,7 +32,6 @@ from autorl.store.events import (
     SearchGivenUp,
     SegmentEnded,
     SegmentPlace,
-    SessionBegun,
     StudyFinished,
 )
 from autorl.store.folder import LOCK_FILE
@@ -78,30 +76,6 @@ def finished(folder):
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
-
-
-def test_events_come_back_in_order_and_exact(tmp_path):
-    store = Store.create(tmp_path / "s", "text", "")
-    bodies = [
-        {"a": 0.1 + 0.2, "b": [1, (2, 3)], "c": {"d": None}},
-        {"nan": float("inf")},
-        {"e": -0.0, "f": 2**70},
-    ]
-    for body in bodies:
-        store.append(SessionBegun(FrozenMap(body)))
-    store.close()
-    store = Store.open(tmp_path / "s")
-    events = list(store.events())
-    assert [event.seq for event in events] == [1, 2, 3, 4]
-    assert (events[0].kind, events.pop(0).event.text) == ("study_file", "text")
-    assert {event.kind for event in events} == {"session"}
-    facts = [event.event.facts for event in events]
-    assert facts[0] == {"a": 0.30000000000000004, "b": (1, (2, 3)), "c": {"d": None}}
-    assert facts[1]["nan"] == float("inf")
-    assert str(facts[2]["e"]) == "-0.0"
-    assert facts[2]["f"] == 2**70
-    assert events[0].time <= events[1].time <= events[2].time
-    store.close()
 
 
 def test_an_event_and_its_tables_are_written_together_or_not_at_all(tmp_path):

@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from autorl.core.types import Checkpoint, SegmentId, StorageError
 from autorl.study.checkpoints import CheckpointSizes, bytes_of, is_there, remove_own, set_aside_own
 
@@ -110,14 +108,3 @@ def test_sizes_add_up_while_checkpoints_come_and_go(tmp_path):
     sizes.remove(first)
     sizes.remove(first)
     assert sizes.total() == 20
-
-
-@pytest.mark.parametrize("measured", [True, False])
-def test_a_checkpoint_that_is_gone_before_anybody_asks_counts_nothing(tmp_path, measured):
-    sizes = CheckpointSizes()
-    name = SegmentId(0, 0)
-    sizes.add(name, Checkpoint(name, folder_at(tmp_path / "a", 7)))
-    if measured:
-        sizes.total()
-    sizes.remove(name)
-    assert sizes.total() == 0

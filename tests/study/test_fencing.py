@@ -1,6 +1,5 @@
 """Attempts at segments: who is heard, whose checkpoint counts, and when lost workers are a failure. Issue 16, Fencing."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -374,42 +373,4 @@ def test_a_name_that_a_lost_part_of_the_log_has_given_is_not_given_again(monkeyp
     assert later.exists()
     study.record(train(study, first))
     assert not later.exists()
-    study.close()
-
-
-def test_the_winner_is_in_the_log(monkeypatch, tmp_path):
-    study = halves(monkeypatch, tmp_path / "study")
-    begin(study)
-    (first,) = study.advance()
-    study.driver.work.attempts.study = "a"  # as where several studies share an executor
-    study.record(replace(train(study, first), host="node7"))
-    ((body,),) = study.store.query("SELECT body FROM event WHERE kind = 'outcome'")
-    won = json.loads(body)["outcome"]
-    assert (won["fence"], won["host"]) == ({"epoch": 1}, "node7")
-    assert won["checkpoint"]["path"] == "checkpoints/0.0-1-0"
-    (second,) = study.advance()
-    assert second.fence == Fence(1, 0, "a")
-    study.record(train(study, second))
-    assert study.driver.work.outcome_of("1.0").fence == Fence(1, 0)
-    study.close()
-
-
-# -- sessions ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_study_that_was_interrupted_is_run_again_as_it_is(monkeypatch, tmp_path):
-    """Segments in flight when the session ended are handed out anew, with another fence."""
-
-    class Interrupted(InProcess):
-        def poll(self, timeout):
-            raise KeyboardInterrupt
-
-    trainer = Toy()
-    study = halves(monkeypatch, tmp_path / "study", trainer)
-    with pytest.raises(KeyboardInterrupt):
-        study.run(executor=Interrupted(study.load))
-    assert not study.driver.work.in_flight
-    study.run(executor=InProcess(study.load))
-    assert {segment.fence for segment in trainer.segments} == {Fence(2, 0)}
-    assert tables(study) == whole(monkeypatch)
     study.close()
