@@ -9,7 +9,6 @@ from autorl.core.plain_text import number
 from autorl.core.types import Config
 from autorl.optimizers.model_share import ModelShare
 from autorl.statistics.evaluation import Constraint, Judge, Objective
-from autorl.study.checkpoints import FROM_START
 from autorl.study.results import cautions
 from autorl.study.results.cautions import constraint_cautions, length_cautions
 from autorl.study.results.cautions import test_cautions as cautions_of_tests
@@ -105,17 +104,6 @@ def test_without_a_run_that_succeeded_there_is_no_score_and_no_interval_is_said(
     ]
 
 
-def test_failed_runs_of_the_others_are_counted_together():
-    entries = [
-        entry(scores=MANY),
-        entry("default", MANY, failures=(100, 101)),
-        entry("rank 2", MANY, failures=(102,)),
-    ]
-    assert cautions_of_tests(small_spec(), entries) == [
-        "3 test runs of the other candidates failed"
-    ]
-
-
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
@@ -131,23 +119,6 @@ def test_a_model_that_proposed_little_is_said_once_the_search_is_over():
     assert share_of(ended=False) is None
     assert share_of(learns=False) is None
     assert share_of(share=ModelShare(0, 0, 7)) is None
-
-
-@pytest.mark.parametrize(
-    ("counts", "text"), [((0, 0), None), ((3, 3), "that"), ((3, 1), "1 of them")]
-)
-def test_promotions_that_were_trained_anew_are_said(counts, text):
-    asked = []
-    tables = SimpleNamespace(count_trained_anew=lambda note: asked.append(note) or counts)
-    said = cautions._anew_cautions(SimpleNamespace(tables=tables))
-    assert asked == [FROM_START]
-    if text is None:
-        assert said == []
-    else:
-        assert said == [
-            "3 proposals continue runs that left no checkpoint: they were trained from step 0 "
-            f"again, the budget was charged for {text}"
-        ]
 
 
 # -- where runs end ----------------------------------------------------------------------------------------------------

@@ -44,9 +44,7 @@ def pbt_study(monkeypatch, trainer=None, **changes):
 
 
 def test_a_path_to_the_step_a_link_begins_at_ends_before_that_link():
-    lineage = Lineage(SeedPlan(1, 0))
-    lineage.observe(Proposed(0, chain(0.9, 40)))
-    lineage.observe(Proposed(1, chain(0.9, 80, 0)))
+    lineage = lineage_of(chain(0.9, 40), chain(0.9, 80, 0))
     assert lineage.path(1, 39) == [(0, 39)]
     assert lineage.path(1, 40) == [(0, None)]
     assert lineage.path(1, 41) == [(0, None), (1, 41)]
@@ -132,7 +130,6 @@ def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
 
 
 def test_the_fork_depends_on_stream_seed_and_start():
-    lineage = Lineage(SeedPlan(3, 2))
     script = [
         chain(0.9, 40, member="a"),
         chain(0.9, 80, Exploit(0, "b"), "b"),
@@ -140,8 +137,7 @@ def test_the_fork_depends_on_stream_seed_and_start():
         chain(0.9, 80, 0, "a"),
         chain(0.9, 100, Exploit(3, "b"), "b"),
     ]
-    for number, proposal in enumerate(script):
-        lineage.observe(Proposed(number, proposal))
+    lineage = lineage_of(*script, plan=SeedPlan(3, 2))
     keys = {
         (proposal, seed): lineage.fork(proposal, seed)
         for proposal in range(5)

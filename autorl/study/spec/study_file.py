@@ -335,8 +335,9 @@ def read_study(
     if isinstance(source, Mapping):
         return load_spec(source, overrides)
     if not is_file(source):
-        environment = (overrides or {}).get("environment.id")
-        return load_spec(space_study(str(source), environment), overrides)
+        others = dict(overrides or {})
+        environment = others.pop("environment", others.get("environment.id"))
+        return load_spec(space_study(str(source), environment), others)
     content = read_document(source)
     # A likely slip, which would end in a list of every key that a study lacks.
     if isinstance(content.data, Mapping) and "hyperparameters" in content.data:

@@ -40,7 +40,7 @@ from autorl.study.spec.arguments import (
     space_definition,
     study_overrides,
 )
-from autorl.study.spec.study_file import is_file, space_study
+from autorl.study.spec.study_file import read_study
 from autorl.study.tuner.owner_thread import OwnerThread
 from autorl.study.tuner.trial import PARTS_OF_RUNS, Finished, Trial, Waiting
 from autorl.trainers.contract import AnyChange, Change, Trainer
@@ -92,10 +92,8 @@ def tune(
         spec = runs.spec
     elif space is not None:
         raise InputError("only a function needs a space; a study file names its own", key="space")
-    elif isinstance(what, str | Path) and not is_file(what):
-        spec = load_spec(space_study(str(what), overrides.pop("environment", None)), overrides)
     else:
-        spec = load_spec(what, overrides)
+        spec = read_study(what, overrides)
     folder = None if out is None else Path(out)
     try:
         study = _study(spec, folder, None if runs is None else runs.load)
