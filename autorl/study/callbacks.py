@@ -332,10 +332,7 @@ class Listeners:
             environment=spec.environment.id,
             optimizer=spec.optimizer.name,
             objectives=tuple(
-                FrozenMap(
-                    metric=objective.metric, reduce=objective.reduce, direction=objective.direction
-                )
-                for objective in spec.objectives()
+                FrozenMap(dataclasses.asdict(objective)) for objective in spec.objectives()
             ),
             steps=spec.fidelity.steps,
             seed=spec.seed,
@@ -345,9 +342,6 @@ class Listeners:
             id=identity or uuid.uuid4().hex,
         )
         self._tell(lambda callback: callback.on_study(self._study), refusing=True)
-
-    def __bool__(self) -> bool:
-        return bool(self._callbacks)
 
     def begun(self, segment: Segment) -> None:
         """Take note of a segment that is handed out."""
