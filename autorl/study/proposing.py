@@ -87,8 +87,7 @@ class SearchBudget:
         """
         configurations = self._spec.budget.configurations
         if configurations is not None:
-            most = configurations + self.extra_runs
-            return proposal.resume_from is not None or self.begun < most
+            return proposal.resume_from is not None or self.begun < configurations + self.extra_runs
         cost = (proposal.until - begin) * len(self._policy.first)
         return self._charges.steps + cost <= self._exploration_steps
 

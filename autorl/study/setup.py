@@ -486,8 +486,7 @@ def _refusal(executor: str, needs: Resources) -> tuple[str, str] | None:
         names = ", ".join(needs.custom)
         return "custom", f"{names}: only nodes of Ray have such, use the executor `ray`"
     if needs.gpu and executor not in ("processes", "slurm"):
-        message = f"`{executor}` assigns no GPUs to segments: use `processes`, `ray` or `slurm`"
-        return "gpu", message
+        return "gpu", f"`{executor}` assigns no GPUs to segments: use `processes`, `ray` or `slurm`"
     return None
 
 

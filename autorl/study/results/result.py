@@ -366,8 +366,7 @@ def read_result(record: StudyRecord) -> Result:
 def _rows_in(folder: Path) -> tuple[TrialRow, ...]:
     spec, connection = open_copy(folder)
     with closing(connection):
-        record = StudyRecord(spec, Store(connection, folder, None), folder)
-        return tuple(trial_rows(record))
+        return tuple(trial_rows(StudyRecord(spec, Store(connection, folder, None), folder)))
 
 
 def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:

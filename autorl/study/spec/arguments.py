@@ -65,8 +65,7 @@ def check_options(options: Collection[str], allowed: Collection[str]) -> None:
         if name.replace("__", ".").partition(".")[0] in allowed:
             continue
         if name in _OF_OTHERS:
-            message = f"unknown key {name!r}; here it is {_OF_OTHERS[name]}"
-            raise InputError(message, key=name)
+            raise InputError(f"unknown key {name!r}; here it is {_OF_OTHERS[name]}", key=name)
         raise InputError(unknown_key(name, allowed), key=name)
 
 

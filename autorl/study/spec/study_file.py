@@ -196,8 +196,7 @@ def _preset_start(
     fixed = {**of_policy, "n_envs": environment.n_envs, **trainer.kwargs}
     label = f"{preset.name} of {file}"
     try:
-        start = start_of_preset(spec.search_space, preset, fixed, environment.model_dump())
-        return label, start
+        return label, start_of_preset(spec.search_space, preset, fixed, environment.model_dump())
     except InputError as error:
         named = InputError(f"{label}.{error.key}: {error.message}", key="warm_start")
         raise document.located(named) from None
