@@ -130,16 +130,15 @@ def from_study(
             "the study file names none: give one, namespace/algorithm/environment",
             key="landscape.id",
         )
-    manifest = dataclasses.replace(data.manifest, id=id)
     # `landscape.id` may name the algorithm otherwise than the trainer does.
     algorithm, environment = _names(id, str(study), data)
     runs = data.tables.runs.assign(environment=environment)
     # In a study that chooses between algorithms each run keeps the name of its own.
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
+    notes = data.manifest.notes
     if data.pending:
-        written = f"Written while {counted(data.pending, 'proposal', 'were')} pending."
-        manifest = dataclasses.replace(manifest, notes=(*manifest.notes, written))
+        notes += (f"Written while {counted(data.pending, 'proposal', 'were')} pending.",)
     variant = stated_variant(data.spec.environment.resolve())
     task = environment if variant is None else variant.text
     description = f"{counted(len(data.tables.configs), 'configuration')} of {algorithm} on {task}."
@@ -148,12 +147,13 @@ def from_study(
     facts |= {name: value for name, value in stated.items() if value} | about
     if bounds is None:
         bounds = (None, None) if section is None else section.bounds
-    lowest, highest = bounds
     manifest = dataclasses.replace(
-        manifest,
+        data.manifest,
+        id=id,
+        notes=notes,
         algorithm=algorithm,
         environment=environment,
-        return_bounds=(lowest, highest),
+        return_bounds=(bounds[0], bounds[1]),
         rows=FrozenMap(),
         **facts,
     )
