@@ -71,11 +71,7 @@ class Toy(Trainer):
 
     def train(self, segment, report):
         self.segments.append(segment)
-        lineage = (
-            []
-            if segment.parent is None
-            else json.loads((Path(segment.parent.path) / "lineage.json").read_text())
-        )
+        lineage = [] if segment.parent is None else self.lineage(segment.parent)
         lineage.append([segment.id, segment.fork, dict(segment.config)])
         status = self.before(segment) or Status.DONE
         cost = {"environment_steps": float(segment.until - segment.start), "wall_seconds": 0.0}
@@ -204,11 +200,9 @@ def study_with(monkeypatch, spec, optimizer, trainer=None, folder=None):
 
     if folder is None:
         return Study.in_memory(spec, load)
-    return (
-        Study.open(folder, load)
-        if (folder / "study.yaml").exists()
-        else Study.create(spec, folder, load)
-    )
+    if (folder / "study.yaml").exists():
+        return Study.open(folder, load)
+    return Study.create(spec, folder, load)
 
 
 def run(study):

@@ -21,6 +21,7 @@ SPACE = {
     },
     "conditions": {"only_b": "kind == b"},
 }
+RACING = {"evaluation": {"seeds": "racing", "min": 1, "max": 3}, "seeds": {"tuning": 3, "test": 2}}
 TRAINER = {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "interaction": 0.05}
 
 

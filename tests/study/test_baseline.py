@@ -4,7 +4,7 @@ from itertools import groupby
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
-from study_support import small_spec
+from study_support import RACING, small_spec
 
 from autorl.core.types import Exploit, Proposed, Status
 from autorl.report.text import result_dict, result_text
@@ -118,12 +118,8 @@ def test_a_default_that_failed_on_the_way_failed(monkeypatch):
 
 
 def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatch):
-    racing = {
-        "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-        "seeds": {"tuning": 3, "test": 2},
-    }
     optimizer = Scripted(listed(full(0.9), full(0.2), full(0.5)))
-    study = study_with(monkeypatch, toy_spec(**TESTED | racing), optimizer, Toy(curve=by_x))
+    study = study_with(monkeypatch, toy_spec(**TESTED | RACING), optimizer, Toy(curve=by_x))
     result = run(study)
     assert (result.incumbent.proposal, result.default.proposal) == (0, 2)
     assert study.driver.tuning_seeds(2) == study.driver.tuning_seeds(0) == (0, 1, 2)

@@ -2,7 +2,7 @@
 
 import pytest
 from scripted import Toy
-from study_support import small_spec
+from study_support import RACING, small_spec
 from test_kill import ADAPTIVE, ASHA
 
 from autorl.core.types import Status, StudyError
@@ -14,11 +14,6 @@ from autorl.study.journal import Journal
 from autorl.study.setup import make_optimizer
 from autorl.study.test_phase import KeptModels, TestPhase
 
-RACING = {
-    "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-    "seeds": {"tuning": 3, "test": 2},
-    "budget": {"runs": 9},
-}
 PBT = {
     "optimizer": {"name": "pbt", "population": 3, "generations": 3, "ready": 0.0, "retrain": 1},
     "budget": {"runs": 8},
@@ -115,7 +110,10 @@ def compared(study, seen):
 @pytest.mark.parametrize(
     ("changes", "kinds"),
     [
-        (RACING, {"proposed", "outcome", "scored", "frozen", "tested", "collected"}),
+        (
+            {**RACING, "budget": {"runs": 9}},
+            {"proposed", "outcome", "scored", "frozen", "tested", "collected"},
+        ),
         (PBT, {"proposed", "scored", "collected"}),
         (FAILING, {"failed"}),
         (ADAPTIVE, {"confirm"}),

@@ -5,18 +5,14 @@ import os
 import signal
 
 import pytest
-from study_support import run_small, saved_segments, small_spec, table
+from study_support import RACING, run_small, saved_segments, small_spec, table
 from test_learned_stopping import LEARNED
 
 from autorl.store import checkpoints
 from autorl.study import Study
 
 FIXED = {}
-RACING = {
-    "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-    "seeds": {"tuning": 3, "test": 2},
-    "budget": {"runs": 14},
-}
+RACING = {**RACING, "budget": {"runs": 14}}
 STOP = {"optimizer": {"name": "random", "stop": "median", "rungs": 3}}
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 8}}
 ADAPTIVE = {

@@ -10,10 +10,9 @@ from contextlib import closing
 
 import pytest
 import yaml
-from study_support import SPACE, TRAINER, table
+from study_support import RACING, SPACE, TRAINER, table
 
 KILLS = 10
-RACING = {"evaluation": {"seeds": "racing", "min": 1, "max": 3}, "seeds": {"tuning": 3, "test": 2}}
 
 
 def command(*arguments):

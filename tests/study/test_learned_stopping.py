@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from study_support import small_spec
+from study_support import RACING, small_spec
 
 from autorl.optimizers.priors.study_curves import SourceCurves, StudyCurves
 from autorl.study import Study
@@ -25,11 +25,7 @@ RULE = {
 LEARNED = {"optimizer": RULE}
 FAILING = {**LEARNED, "trainer": {"crash": 0.2, "nan": {"above": {"x": 0.8}, "seeds": [1]}}}
 MINIMIZED = {**LEARNED, "objective": {"metric": "eval_return", "direction": "minimize"}}
-RACING = {
-    **LEARNED,
-    "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-    "seeds": {"tuning": 3, "test": 0},
-}
+RACING = {**LEARNED, **RACING, "seeds": {"tuning": 3, "test": 0}}
 
 
 def lengths(changes):

@@ -33,7 +33,7 @@ def test_more_than_one_interval_off_is_named(tmp_path, rollout, trained):
 
 def test_runs_shorter_than_a_rollout_fail(tmp_path):
     with pytest.raises(
-        StudyError, match="a rollout, rollout 101 = 101 steps, is longer than a run, 100 steps"
+        StudyError, match="rollout 101 = 101 steps, is longer than a run, 100 steps"
     ):
         run_small(tmp_path / "s", trainer={"rollout": 101}, fidelity=EVALUATIONS)
 

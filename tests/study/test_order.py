@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import tables
-from study_support import SPACE, StoppedError, small_spec, stop_after, table
+from study_support import RACING, SPACE, StoppedError, small_spec, stop_after, table
 from test_kill import ADAPTIVE, ASHA
 
 from autorl import trainers
@@ -120,11 +120,7 @@ STUDIES = {
     "tpe": {"optimizer": {"name": "tpe", "startup": 4}, "budget": {"runs": 24}},
     "asha": {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 9}},
     "pbt": {"optimizer": {"name": "pbt", "generations": 3, "population": 4}, "budget": {"runs": 8}},
-    "racing": {
-        "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-        "seeds": {"tuning": 3, "test": 1},
-        "budget": {"runs": 16},
-    },
+    "racing": {**RACING, "budget": {"runs": 16}},
     "failing": {"trainer": {"crash": 0.3}, "budget": {"runs": 24}},
     "stop": {"optimizer": {"name": "random", "stop": "median", "rungs": 3}},
     "pb2": {"optimizer": {"name": "pb2", "generations": 3, "population": 4}, "budget": {"runs": 8}},

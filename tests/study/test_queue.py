@@ -1,18 +1,14 @@
 """Only what changed is looked at, and what is looked at is what looking at everything would find."""
 
 import pytest
-from study_support import small_spec
+from study_support import RACING, small_spec
 from test_batches import Drained
 
 from autorl.statistics.evaluation import Racing
 from autorl.study import Study
 from autorl.study.open_proposals import Item, Queue
 
-RACING = {
-    "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-    "seeds": {"tuning": 3, "test": 2},
-    "budget": {"runs": 20},
-}
+RACING = {**RACING, "budget": {"runs": 20}}
 STUDIES = {
     "asha": {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 10}},
     "hyperband": {"optimizer": {"name": "hyperband", "rungs": 3}, "budget": {"runs": 10}},

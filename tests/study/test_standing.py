@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from study_support import StoppedError, small_spec, stop_after
+from study_support import RACING, StoppedError, small_spec, stop_after
 
 from autorl.report.formats import candidates
 from autorl.report.reading import Replayed, open_view
@@ -15,11 +15,7 @@ from autorl.study import Study
 STORE = Path(__file__).parents[1] / "store"
 CRASHING = {"crash": {"above": {"x": 0.8}}, "nan": {"below": {"x": 0.2}, "seeds": [1]}}
 PBT = {"name": "pbt", "population": 4, "generations": 4}
-RACING = {
-    "evaluation": {"seeds": "racing", "min": 1},
-    "seeds": {"tuning": 3, "test": 2},
-    "budget": {"runs": 30},
-}
+RACING = {**RACING, "budget": {"runs": 30}}
 KINDS = {
     "random": {},
     "racing": RACING,
