@@ -116,15 +116,14 @@ def test_an_exception_leaves_what_was_decided_before_it(tmp_path):
 
 def full_disk(study, monkeypatch):
     """Have the next batch with an outcome meet a full disk at its second scored proposal."""
-    apply = schema.apply_all
+    apply = schema.apply
 
-    def full(connection, events):
-        for _, event in events:
-            if isinstance(event, ProposalScored) and event.scored.proposal == 1:
-                raise sqlite3.OperationalError("database or disk is full")
-        apply(connection, events)
+    def full(connection, seq, event):
+        if isinstance(event, ProposalScored) and event.scored.proposal == 1:
+            raise sqlite3.OperationalError("database or disk is full")
+        apply(connection, seq, event)
 
-    monkeypatch.setattr(schema, "apply_all", full)
+    monkeypatch.setattr(schema, "apply", full)
 
 
 def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
