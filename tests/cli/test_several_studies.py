@@ -88,7 +88,7 @@ def test_what_is_wrong_with_one_file_is_said_before_any_study_is_begun(tmp_path)
     (tmp_path / "spaces" / "space.yaml").write_text(yaml.safe_dump(SPACE))
     for arguments, message in [
         ([good, wrong], "wrong.yaml:"),
-        ([good, same], f"{same}: name: {good} is called 'good' too"),
+        ([good, same], f"{same}: name: {good} has the name 'good' too"),
         ([good, good], f"{good}: is named twice"),
         ([tmp_path / "spaces"], "spaces: has search spaces, but no study file"),
     ]:
