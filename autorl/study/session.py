@@ -22,7 +22,7 @@ from autorl.store.sessions import changes_text
 from autorl.store.tables import StudyTables
 from autorl.study.spec import Spec
 from autorl.trainers.families import module_files, module_of
-from autorl.trainers.options import search_folders
+from autorl.trainers.shared import search_folders
 
 _PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace"),

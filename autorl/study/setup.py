@@ -33,7 +33,7 @@ from autorl.study.spec.checks import check_against_space, paid_configurations, s
 from autorl.study.spec.optimizer import optimizer_of
 from autorl.trainers import Trainer
 from autorl.trainers.contract import FixedValue
-from autorl.trainers.options import check_names
+from autorl.trainers.shared import check_names
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
 _LOOKED_AT = 64

@@ -30,7 +30,7 @@ from autorl.study.setup import (
 )
 from autorl.study.spec import Spec
 from autorl.study.study import POLL_SECONDS, Progress, Study
-from autorl.trainers.options import search_folders
+from autorl.trainers.shared import search_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

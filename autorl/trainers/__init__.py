@@ -6,10 +6,10 @@ are named as `module:Class`. Importing this package imports no trainer: modules 
 libraries are loaded by name, when first asked for.
 """
 
-from autorl.trainers._shared import Clock, check_continuation, check_start
 from autorl.trainers.contract import AnyChange, Trainer
 from autorl.trainers.info import TrainerInfo
 from autorl.trainers.registry import info, installed_info, load, names
+from autorl.trainers.shared import Clock, check_continuation, check_start
 
 __all__ = [
     "AnyChange",

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError
 from autorl.trainers.contract import Trainer
-from autorl.trainers.options import search_folders
 from autorl.trainers.sb3.algorithms import ALGORITHMS
-from autorl.trainers.sb3.vector_rewards import weights_of
+from autorl.trainers.sb3.wrappers import weights_of
+from autorl.trainers.shared import search_folders
 
 
 class AgentTrainer(Trainer):

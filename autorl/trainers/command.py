@@ -19,20 +19,30 @@ resumable; any other trains from scratch.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
+import socket
+import subprocess
 import sys
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from autorl.core.masking import VARIABLES, without_values
-from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.core.os_processes import (
+    ProcessLostError,
+    die_with_parent,
+    end_marked,
+    ended_from_outside,
+    exit_text,
+)
 from autorl.core.plain_text import one_of
 from autorl.core.plain_values import plain
 from autorl.core.types import (
@@ -43,19 +53,124 @@ from autorl.core.types import (
     InputError,
     Outcome,
     Report,
+    Resources,
     Segment,
     TrainerSpec,
 )
 from autorl.store.checkpoints import reading, scratch, writing, written
 from autorl.store.log_files import open_log
-from autorl.trainers._process import start, stop
-from autorl.trainers._shared import Diverged, check_start
 from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
-from autorl.trainers.launching import PLACEHOLDERS, placeholder_values
-from autorl.trainers.metric_lines import parse_line
-from autorl.trainers.metrics import Collector, MetricSource
-from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.metrics import Collector, MetricSource, parse_line
+from autorl.trainers.shared import Diverged, check_names, check_start, search_folders
 from autorl.trainers.user_code import Told
+
+# An environment variable by which all that a command starts is known, in any session.
+MARK = "AUTORL_COMMAND"
+
+
+class Command(NamedTuple):
+    """A running command, and the thread that ends what it leaves behind."""
+
+    process: subprocess.Popen[str]
+    watch: threading.Thread
+
+
+def start(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Command:
+    """Start a command in `folder`, its output to be read.
+
+    On Linux what it has started ends when it does.
+
+    A process that it leaves behind would hold its output open, and whoever reads that would wait
+    for it.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env={**variables, MARK: mark},
+        # A script that asks for input fails at once: nobody is there to answer.
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A byte that is no UTF-8 must not end the reading.
+        errors="replace",
+        preexec_fn=die_with_parent,
+    )
+
+    def end_what_it_leaves() -> None:
+        process.wait()
+        end_marked(MARK, mark)
+
+    watch = threading.Thread(target=end_what_it_leaves, daemon=True)
+    watch.start()
+    return Command(process, watch)
+
+
+@contextmanager
+def stop(command: Command) -> Iterator[None]:
+    """Kill a command if the block is left before it has ended.
+
+    Waits until what it has started is gone.
+    """
+    try:
+        yield
+    finally:
+        if command.process.poll() is None:
+            command.process.kill()
+        # What holds the output open is gone then, so that who copies it comes to its end.
+        command.watch.join()
+
+
+PLACEHOLDERS = ("gpus", "nnodes", "node_rank", "master_addr", "master_port")
+"""Placeholders of a command. A hyperparameter of the same name takes its place."""
+
+_GANG = {
+    "nnodes": "NNODES",
+    "node_rank": "NODE_RANK",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+}
+
+
+def placeholder_values(needs: Resources) -> dict[str, object]:
+    """Give the values of `PLACEHOLDERS` where a segment runs.
+
+    A gang's are in the environment of this process, where its executor has put them
+    (`autorl.executors.gang`).
+
+    Raises:
+        InputError: the segment is one of a gang, and this process is on none of its hosts.
+    """
+    gpus = {"gpus": math.ceil(needs.gpu)}
+    if needs.nodes == 1:
+        # Two segments on one host would meet at the launchers' default port.
+        return {
+            **gpus,
+            "nnodes": 1,
+            "node_rank": 0,
+            "master_addr": "127.0.0.1",
+            "master_port": free_port(),
+        }
+    missing = [variable for variable in _GANG.values() if variable not in os.environ]
+    if missing:
+        raise InputError(
+            f"{needs.nodes} hosts need an executor that sets {missing[0]}, such as `ray`",
+            key="resources.nodes",
+        )
+    return gpus | {name: os.environ[variable] for name, variable in _GANG.items()}
+
+
+def free_port() -> int:
+    """Find a port of this host that nothing listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
 
 _VARIABLES = f"trainer.kwargs.{VARIABLES}"
 
@@ -244,11 +359,11 @@ class CommandTrainer(Trainer):
         # The end is a point too: a run has a last score whatever the study asks for on the way.
         points = sorted({*segment.evaluate_at, segment.until})
         collector = Collector(self.metrics, points, segment.start, segment.until)
-        points_told = Told(segment, report)
+        course = Told(segment, report)
 
         def tell(done: list[tuple[int, dict[str, float]]]) -> None:
             for step, metrics in done:
-                points_told.add(Report(segment.id, step, metrics))
+                course.tell(step, metrics)
 
         saved = None
         saves = segment.save and self.resumable
@@ -271,7 +386,7 @@ class CommandTrainer(Trainer):
         # The reports so far stay, and the outcome says where it diverged.
         except Diverged:
             pass
-        return points_told.outcome(saved)
+        return course.ended(saved)
 
     def _placeholders(self) -> set[str]:
         return {name for token in self.command for name in _PLACEHOLDER.findall(token)}

@@ -57,9 +57,15 @@ from autorl.core.types import (
     TrainerSpec,
 )
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import Diverged, check_start, module_path, not_finite
 from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.shared import (
+    Diverged,
+    check_names,
+    check_start,
+    module_path,
+    not_finite,
+    search_folders,
+)
 from autorl.trainers.user_code import Told, metric_value, refuse_pruning, step_number
 
 _KEYWORDS = (
@@ -115,64 +121,55 @@ class FunctionTrainer(Trainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment, self.resumable)
-        points_told = Told(segment, report)
-
-        def tell(step: int, value: object) -> None:
-            points_told.add(self._report(segment, step, value))
-
+        course = Told(segment, report)
         saved = None
         try:
             # Also while it runs: a function may import beside itself when it is called.
             with module_path(*self.folders), self._folder(segment) as folder:
-                arguments = self._arguments(segment, folder, _Reporter(tell))
+                reporter = _Reporter(lambda step, value: self.tell(course, step, value))
+                arguments = self._arguments(segment, folder, reporter)
                 # A forked child that came back would save and report a second time.
                 with ends_forked_children():
                     value = self.function(plain(segment.config), **arguments)
                 if value is not None:
-                    self._final(segment, value, points_told.reports, tell)
-                elif not points_told.reports:
+                    self.tell_returned(course, value)
+                elif not course.reports:
                     raise NotLoggedError("the function returned nothing and reported nothing")
                 if folder is not None and not any(folder.iterdir()):
                     raise ValueError("the function saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
         except Diverged:
             pass
-        return points_told.outcome(saved)
+        return course.ended(saved)
 
-    def _final(
-        self,
-        segment: Segment,
-        value: object,
-        reports: list[Report],
-        tell: Callable[[int, object], None],
-    ) -> None:
+    def tell(self, course: Told, step: int, value: object) -> None:
+        """Record what the function reported at a step."""
+        course.tell(step_number(step), self._metrics(value))
+
+    def tell_returned(self, course: Told, value: object) -> None:
         """Record what the function returned.
 
-        Metrics it had reported at `until` already are completed, not repeated.
+        Metrics it had reported at the segment's end already are completed, not repeated.
         """
-        if not reports or reports[-1].step < segment.until:
-            tell(segment.until, value)
+        until = course.segment.until
+        metrics = self._metrics(value)
+        if not course.reports or course.reports[-1].step < until:
+            course.tell(until, metrics)
             return
-        final = self._report(segment, segment.until, value)
-        # Through `tell`, which ends the run as diverged.
-        if not_finite(final):
-            tell(segment.until, value)
-        # If both told the same metric, the returned value counts.
-        reports[-1] = Report(segment.id, segment.until, {**reports[-1].metrics, **final.metrics})
+        # Where both told the same metric, what was returned counts.
+        final = Report(course.segment.id, until, {**course.reports[-1].metrics, **metrics})
+        course.problem = not_finite(final)
+        if course.problem:
+            raise Diverged
+        course.reports[-1] = final
 
-    def _report(self, segment: Segment, step: int, value: object) -> Report:
+    def _metrics(self, value: object) -> dict[str, float]:
         if isinstance(value, Mapping):
-            metrics = {
-                # No database takes half a character in a name.
-                encodable(str(name)): metric_value(name, item)
-                for name, item in value.items()
-            }
-        else:
-            metrics = {
-                "value": metric_value("value", value),
-                self.metric: metric_value("value", value),
-            }
-        return Report(segment.id, step_number(step), metrics)
+            # No database takes half a character in a name.
+            named = [(encodable(str(name)), name, item) for name, item in value.items()]
+            return {text: metric_value(name, item) for text, name, item in named}
+        number = metric_value("value", value)
+        return {"value": number, self.metric: number}
 
     @contextmanager
     def _folder(self, segment: Segment) -> Iterator[Path | None]:

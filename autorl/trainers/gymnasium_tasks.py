@@ -6,18 +6,24 @@ Nothing here needs torch or Stable-Baselines3.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+import sysconfig
+import traceback
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import gymnasium as gym
 
-from autorl.core.plain_text import did_you_mean, shortened
+import autorl
+from autorl.core.plain_text import did_you_mean, printable, shortened
 from autorl.core.plain_values import plain
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.population.gymnasium_variants import make
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
-from autorl.trainers.sb3.vector_rewards import PACKAGE
+from autorl.trainers.sb3.wrappers import PACKAGE
 
 
 def wrapped(
@@ -125,3 +131,52 @@ def _unknown(id: str, name: str) -> InputError:
     where = "`module:Env-v0` imports a module that registers it"
     hint = did_you_mean(name, gym.registry, where)
     return InputError(f"no environment {id!r}{hint}", key="environment.id")
+
+
+_LONGEST = 300  # characters of what was raised
+_ON_THE_WAY = tuple(Path(file).resolve().parent for file in (autorl.__file__, gymnasium.__file__))
+_LIBRARIES = tuple(
+    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib")
+)
+
+
+@contextmanager
+def faults_in_one_line(spec: EnvironmentSpec) -> Iterator[None]:
+    """Raise what an environment raises as an error of the study file.
+
+    Raises:
+        InputError: with type, message and place of what was raised.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        text = printable(" ".join(str(error).split()), keep_lines=False)
+        raised = ": ".join(filter(None, (type(error).__name__, shortened(text, _LONGEST))))
+        message = f"{spec.id!r} raised {raised}{_place(error)}"
+        raise InputError(message, key="environment") from error
+
+
+def _place(error: Exception) -> str:
+    """Say where in the user's files something was raised.
+
+    If none of the user's files took part, it is the last line of the environment's own package.
+    """
+    # Its text says the line that cannot be read; the traceback ends in what imports it.
+    if isinstance(error, SyntaxError):
+        return ""
+    frames = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_file() and not _is_below(Path(frame.filename), _ON_THE_WAY)
+    ]
+    of_user = [frame for frame in frames if not _is_below(frame[0], _LIBRARIES)]
+    if not frames:
+        return ""
+    path, line = (of_user or frames)[-1]
+    return f" ({path}:{line})"
+
+
+def _is_below(file: Path, folders: Collection[Path]) -> bool:
+    return any(file.resolve().is_relative_to(folder) for folder in folders)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from autorl.core.forks import ends_forked_children
 from autorl.core.plain_text import shortened
-from autorl.core.types import AutorlError, Report, Segment
-from autorl.trainers._shared import module_path
+from autorl.core.types import AutorlError, Segment
+from autorl.trainers.shared import module_path
 from autorl.trainers.user_code import Told, step_number
 
 _ELSEWHERE = {
@@ -124,7 +124,7 @@ class Call:
 
     Args:
         function: is called with a `LiveTrial`.
-        read: makes a report of a step and what the function told there.
+        tell: records a step and what the function told there.
         folders: where its modules are looked for while it runs.
 
     Attributes:
@@ -136,14 +136,14 @@ class Call:
     def __init__(
         self,
         function: Callable[[LiveTrial], object],
-        read: Callable[[Segment, int, object], Report],
+        tell: Callable[[Told, int, object], None],
         folders: tuple[str, ...],
     ) -> None:
         self.value: object = None
         self.error: BaseException | None = None
         self.reported = False
         self._function = function
-        self._read = read
+        self._tell = tell
         self._folders = folders
         self._changed = threading.Condition()
         self._state = _State.TRAINING
@@ -244,7 +244,7 @@ class Call:
         self._step = reached
         self.reported = True
         if reached > self._segment.start:
-            self._told.add(self._read(self._segment, reached, value))
+            self._tell(self._told, reached, value)
 
     def should_stop(self) -> bool:
         """See `LiveTrial.should_stop`."""

@@ -28,7 +28,6 @@ from autorl.core.types import (
     Outcome,
     Report,
     Segment,
-    Status,
     TrainerSpec,
 )
 from autorl.population import engine
@@ -44,19 +43,10 @@ from autorl.population.variants import Variant
 from autorl.population.vector_worlds import worlds_of
 from autorl.space import resolve_schedules
 from autorl.store.outputs import zip_target
-from autorl.trainers._shared import (
-    NORMALISER_ENDING,
-    NORMALISER_NOTE,
-    ZIP_IS_A_PROGRAM,
-    check_rollout,
-    check_start,
-    schedule_parts,
-)
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import ExportedModel, FixedValue
-from autorl.trainers.environment_faults import faults_in_one_line
 from autorl.trainers.environment_state import bare_space
-from autorl.trainers.options import check_names as check_options
+from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.outside_environments import (
     described,
     environment_of_checkpoint,
@@ -64,10 +54,20 @@ from autorl.trainers.outside_environments import (
     outside_environment,
     reseed,
     thawed,
+    vector_environment,
 )
 from autorl.trainers.saved_state import load as load_state
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.vector_environments import vector_environment
+from autorl.trainers.shared import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
+    ZIP_IS_A_PROGRAM,
+    Course,
+    check_rollout,
+    check_start,
+    schedule_parts,
+)
+from autorl.trainers.shared import check_names as check_options
 
 _PARAMETERS = "environment_parameters"
 _WRAPPERS = "environment_wrappers"
@@ -136,7 +136,7 @@ class PopulationTrainer(AgentTrainer):
         return step // stride * stride
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        wall = time.perf_counter()
+        course = Course(segment, report)
         check_start(segment)
         environment = self._environment(segment.environment)
         # CPU time of this thread: on the executor `threads` others train in the same process. A
@@ -150,80 +150,59 @@ class PopulationTrainer(AgentTrainer):
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
         state, parent, notes = self._state(segment, environment, hp)
         applied = self._applied(segment, hp)
+        of_worlds: list[bytes] = []
         with worlds_of(environment, state) as worlds:
             notes += _resume(worlds, segment, parent)
             bound = self._bind(state, environment, hp, worlds)
-            reports, problem = self._advance(segment, bound, state, environment, stride, report)
-            of_worlds: list[bytes] = []
-            if worlds is not None and segment.save and not problem:
+            try:
+                course.problem = self._advance(course, bound, state, environment, stride)
+            except NotFiniteError as error:
+                course.problem = str(error)
+            if worlds is not None and segment.save and not course.problem:
                 of_worlds = frozen(worlds)
-        reached = engine.steps(state)
-        cost = {  # of training: the checkpoint is written after it
-            "environment_steps": reached - segment.start,
-            "wall_seconds": time.perf_counter() - wall,
-            "cpu_seconds": cpu_clock() - cpu,
-        }
-        status = Status.DONE
-        message = ""
-        checkpoint = None
-        if problem:
-            status = Status.DIVERGED
-            message = f"{problem} at step {reached}"
-        elif segment.save:
-            checkpoint = self._save(segment, state, environment, of_worlds)
-        return Outcome(
-            segment=segment.id,
-            status=status,
-            reached=reached,
-            reports=tuple(reports),
-            cost=cost,
-            checkpoint=checkpoint,
-            applied=applied,
+        return course.outcome(
+            engine.steps(state),
+            applied,
+            lambda: self._save(segment, state, environment, of_worlds),
             notes=notes,
-            message=message,
+            cost={"cpu_seconds": cpu_clock() - cpu},
         )
 
     def _advance(
         self,
-        segment: Segment,
+        course: Course,
         bound: engine.Bound,
         state: engine.State,
         environment: Environment,
         stride: int,
-        report: Callable[[Report], None],
-    ) -> tuple[list[Report], str]:
-        """Train to the segment's end or divergence, and evaluate on the way.
+    ) -> str:
+        """Train to the segment's end, and evaluate on the way.
 
         Returns:
-            The reports, and what is not finite, empty while all is.
+            What is not finite, empty while all is.
         """
-        reports: list[Report] = []
+        segment = course.segment
         measured = -1  # the step the last evaluation was of
+        metrics: Mapping[str, float] = {}
         # The end may be a point as well, and then comes twice: it is evaluated once.
         for step in (*segment.evaluate_at, segment.until):
             iterations = (step - engine.steps(state)) // stride
-            try:
-                # Two points may lie in one rollout.
-                if iterations > 0:
-                    bound.advance(iterations)
-            except NotFiniteError as error:
-                return reports, str(error)
+            # Two points may lie in one rollout.
+            if iterations > 0:
+                bound.advance(iterations)
             trained = engine.steps(state)
             if not is_finite(state["member"]):
-                return reports, "parameters are not finite"
-            if step in segment.evaluate_at and len(reports) < len(segment.evaluate_at):
+                return "parameters are not finite"
+            for point in course.due(step):
                 # Weights that serve several points keep their value: no other episodes, no other
                 # noise.
                 if trained != measured:
                     keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
-                    try:
-                        metrics = engine.evaluation(bound, state, environment, keys)
-                    except NotFiniteError as error:
-                        return reports, str(error)
+                    metrics = engine.evaluation(bound, state, environment, keys)
                     measured = trained
-                reports.append(Report(segment.id, step, metrics))
-                report(reports[-1])
-        return reports, ""
+                if not course.add(point, metrics):
+                    return course.problem
+        return ""
 
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False

@@ -55,10 +55,9 @@ from autorl.landscapes.benchmark import (
 )
 from autorl.landscapes.regression import MIN_TREES
 from autorl.population.variants import landscape_name
-from autorl.trainers._shared import Clock, check_start
 from autorl.trainers.contract import Trainer
-from autorl.trainers.options import check_fields, check_names
 from autorl.trainers.saved_state import load_parent, save
+from autorl.trainers.shared import Course, check_fields, check_names, check_start
 
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset
@@ -118,7 +117,7 @@ class _ReplayTrainer(Trainer, ABC):
         return max(step, int(self.runs.grid.steps[0]))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        clock = Clock()
+        course = Course(segment, report)
         check_start(segment)
         # Nothing may change: no recorded run says what would have happened.
         load_parent(segment, segment.trainer.name, segment.config, {})
@@ -128,31 +127,24 @@ class _ReplayTrainer(Trainer, ABC):
         ended = run.ended(until)
         status = run.status if ended else Status.DONE
         reached = max(segment.start, run.end) if ended and run.end is not None else until
-        reports = _reports(segment, run, reached, failed=status.failed)
-        for evaluation in reports:
-            report(evaluation)
-        cost = clock.cost(reached - segment.start)
+        for point, metrics in _points(segment, run, reached, failed=status.failed):
+            course.add(point, metrics)
         notes = self.notes(segment, run)
+        cost: dict[str, float] = {}
         # The look-up took microseconds: what counts is the time that training took.
         if run.seconds_per_step is None:
             notes.append(_NO_TIME)
         else:
             cost["wall_seconds"] = run.seconds_per_step * (reached - segment.start)
-        message = self.message(run) if ended else ""
-        checkpoint = None
-        if segment.save and not status.failed:
-            values = {"values": plain(segment.config)}
-            checkpoint = save(segment, segment.trainer.name, reached, values)
-        return Outcome(
-            segment=segment.id,
+        values = {"values": plain(segment.config)}
+        return course.outcome(
+            reached,
+            segment.config,
+            lambda: save(segment, segment.trainer.name, reached, values),
             status=status,
-            reached=reached,
-            reports=tuple(reports),
+            notes=notes,
+            message=self.message(run) if ended else "",
             cost=cost,
-            checkpoint=checkpoint,
-            applied=dict(segment.config),
-            notes=tuple(notes),
-            message=message,
         )
 
     def _check_horizon(self, segment: Segment) -> None:
@@ -188,8 +180,10 @@ def _flag(spec: TrainerSpec, name: str) -> bool:
     return value
 
 
-def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:
-    """Return the run's evaluations at the segment's points.
+def _points(
+    segment: Segment, run: RecordedRun, reached: int, *, failed: bool
+) -> list[tuple[int, Mapping[str, float]]]:
+    """Return the segment's points with the run's evaluations there.
 
     One that failed was not evaluated at the step it failed at.
     """
@@ -199,11 +193,7 @@ def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) 
         point for point in segment.evaluate_at if (max(point, first) < reached + (not failed))
     ]
     measured = run.through([max(point, first) for point in points])
-    return [
-        Report(segment.id, point, metrics)
-        for point, metrics in zip(points, measured, strict=True)
-        if metrics
-    ]
+    return [pair for pair in zip(points, measured, strict=True) if pair[1]]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ import numpy as np
 from autorl.core.plain_text import printable, shortened
 from autorl.core.types import Checkpoint, CheckpointError, Config, InputError, Segment
 from autorl.store.checkpoints import reading, writing
-from autorl.trainers._shared import check_continuation
 from autorl.trainers.contract import Change
+from autorl.trainers.shared import check_continuation
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 STATE = "state.autorl"

@@ -41,10 +41,9 @@ from autorl.core.types import (
     Status,
     TrainerSpec,
 )
-from autorl.trainers._shared import Clock, check_rollout, check_start
 from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.options import check_fields, check_names
 from autorl.trainers.saved_state import load_parent, save
+from autorl.trainers.shared import Course, check_fields, check_names, check_rollout, check_start
 
 KINDS = ("crash", "nan", "hang", "memory", "stop")
 RULE = "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds"
@@ -210,7 +209,7 @@ class Synthetic(Trainer):
         return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        clock = Clock()
+        course = Course(segment, report)
         check_start(segment)
         check_rollout({"rollout": self.rollout}, segment)
         saved = load_parent(segment, "synthetic", segment.config, self.changes)
@@ -220,7 +219,6 @@ class Synthetic(Trainer):
         failure = self._failure(segment)
         until = self.align(segment.config, segment.until)
         step = segment.start
-        reports: list[Report] = []
         status = Status.DONE
         for point in [*segment.evaluate_at, None]:
             # The end comes last, after all points, for the steps past the last of them.
@@ -233,32 +231,16 @@ class Synthetic(Trainer):
                 status = fail(*failure)
                 break
             if point is not None:
-                reports.append(self._report(segment, point, skill, step))
-                report(reports[-1])
-        checkpoint = None
-        if segment.save and not status.failed:
-            state = {"values": plain(segment.config), "skill": skill, "seed": segment.seed}
-            checkpoint = save(segment, "synthetic", step, state)
-        message = ""
-        if status is Status.DIVERGED:
-            message = "score is not finite"
-        return Outcome(
-            segment=segment.id,
+                score = self._score(segment.config, segment.seed, step, segment.horizon, skill)
+                metrics = {"eval_return": score, "eval_return_std": self.noise, "eval_length": 1.0}
+                course.add(point, metrics)
+        state = {"values": plain(segment.config), "skill": skill, "seed": segment.seed}
+        return course.outcome(
+            step,
+            segment.config,
+            lambda: save(segment, "synthetic", step, state),
             status=status,
-            reached=step,
-            reports=tuple(reports),
-            cost=clock.cost(step - segment.start),
-            checkpoint=checkpoint,
-            applied=dict(segment.config),
-            message=message,
-        )
-
-    def _report(self, segment: Segment, point: int, skill: int, step: int) -> Report:
-        score = self._score(segment.config, segment.seed, step, segment.horizon, skill)
-        return Report(
-            segment.id,
-            point,
-            {"eval_return": score, "eval_return_std": self.noise, "eval_length": 1.0},
+            message="score is not finite" if status is Status.DIVERGED else "",
         )
 
     def _skill(self, config: Mapping[str, Any], start: int, until: int, horizon: int) -> int:

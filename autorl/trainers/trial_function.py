@@ -40,10 +40,10 @@ from autorl.core.types import (
     TrainerSpec,
 )
 from autorl.trainers import function as plain_function
-from autorl.trainers._shared import Diverged, check_start
 from autorl.trainers.contract import Change
 from autorl.trainers.function import FunctionTrainer
 from autorl.trainers.live_trial import Call, LiveTrial, TrialStopped
+from autorl.trainers.shared import Diverged, check_start
 from autorl.trainers.user_code import Told
 
 # Each holds the memory of its function. Methods that pause most of their runs for good (asha) would
@@ -121,23 +121,23 @@ class TrialTrainer(FunctionTrainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment)
-        points_told = Told(segment, report)
+        course = Told(segment, report)
         parent = "" if segment.parent is None else segment.parent.path
         with self._guard:
             waiting = self._waiting.pop(parent, None)
-            call = waiting or Call(self._call, self._report, self.folders)
+            call = waiting or Call(self._call, self.tell, self.folders)
             self._training.add(call)
         try:
             if waiting is None:
-                call.begin(segment, points_told, _trial(segment, call))
+                call.begin(segment, course, _trial(segment, call))
             else:
-                call.go_on(segment, points_told)
+                call.go_on(segment, course)
         finally:
             with self._guard:
                 self._training.discard(call)
         if call.waits:
-            return self._paused(call, segment, points_told)
-        return self._ended(call, segment, points_told)
+            return self._paused(call, segment, course)
+        return self._ended(call, segment, course)
 
     def release(self, paths: Iterable[str]) -> None:
         """Stop the calls that wait under these names."""
@@ -160,7 +160,7 @@ class TrialTrainer(FunctionTrainer):
         for call in calls:
             call.join()
 
-    def _paused(self, call: Call, segment: Segment, points_told: Told) -> Outcome:
+    def _paused(self, call: Call, segment: Segment, course: Told) -> Outcome:
         try:
             if not call.reported:
                 raise NotLoggedError(
@@ -168,7 +168,7 @@ class TrialTrainer(FunctionTrainer):
                     "compares runs: report earlier, or compare later (`rungs`)"
                 )
             saved = Checkpoint(segment.id, waiting_call(segment.id)) if segment.save else None
-            outcome = points_told.outcome(saved)
+            outcome = course.ended(saved)
         except BaseException:
             call.stop()
             raise
@@ -181,15 +181,13 @@ class TrialTrainer(FunctionTrainer):
         self.release(longest)
         return outcome
 
-    def _ended(self, call: Call, segment: Segment, points_told: Told) -> Outcome:
+    def _ended(self, call: Call, segment: Segment, course: Told) -> Outcome:
         """Return the outcome where the function returned or raised."""
         if isinstance(call.error, Diverged):
-            return points_told.outcome(None)
+            return course.ended(None)
         if isinstance(call.error, TrialStopped):
-            last = max([segment.start, *(point.step for point in points_told.reports)])
-            return dataclasses.replace(
-                points_told.outcome(None), status=Status.STOPPED, reached=last
-            )
+            stopped = course.ended(None)
+            return dataclasses.replace(stopped, status=Status.STOPPED, reached=course.last)
         if call.error is not None:
             raise call.error
         if call.value is None and not call.reported:
@@ -202,15 +200,10 @@ class TrialTrainer(FunctionTrainer):
             )
         try:
             if call.value is not None:
-                self._final(
-                    segment,
-                    call.value,
-                    points_told.reports,
-                    lambda step, value: points_told.add(self._report(segment, step, value)),
-                )
+                self.tell_returned(course, call.value)
         except Diverged:
             early = False
-        outcome = points_told.outcome(None)
+        outcome = course.ended(None)
         # Ended by itself, as by a rule of its own: there is nothing to go on from.
         return dataclasses.replace(outcome, status=Status.STOPPED) if early else outcome
 

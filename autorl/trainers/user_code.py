@@ -5,14 +5,14 @@ Points are checked as they are told, and become the outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from autorl.core.plain_text import shown
-from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
-from autorl.trainers._shared import Clock, Diverged, not_finite
+from autorl.core.types import Checkpoint, InputError, Outcome, Report, step_problem
+from autorl.trainers.shared import Course, Diverged
 
 NO_PRUNING = (
     "`report` does not end a run: take one parameter called `trial` instead, `f(trial)`, which has "
@@ -70,44 +70,33 @@ def step_number(step: object) -> int:
     raise TypeError(f"expected a whole number of steps in report(step, value), got {shown(step)}")
 
 
-class Told:
-    """Points a user's training has told so far.
+class Told(Course):
+    """Points a user's training has told so far."""
 
-    Attributes:
-        reports: in the order they were told; none has a value that is not finite.
-        diverged: what was not finite, in words; empty while all is well.
-    """
+    _wrong = ""  # stays, also where the user's code catches the exception that named it
 
-    def __init__(self, segment: Segment, report: Callable[[Report], None]) -> None:
-        self.reports: list[Report] = []
-        self.diverged = ""
-        self._problem = ""  # stays, also where the user's code catches the exception that named it
-        self._segment = segment
-        self._report = report
-        self._clock = Clock()
-
-    def add(self, point: Report) -> None:
+    def tell(self, step: int, metrics: Mapping[str, float]) -> None:
         """Pass a point on.
 
         Raises:
             Diverged: a metric is not finite, now or before.
             ValueError: its step is outside the segment, or not after the one told before.
         """
-        if not self.diverged:
+        if not self.problem:
             # Only the last two: to check all at each report would cost their square.
-            last = [*self.reports[-1:], point]
-            self._problem = self._problem or step_problem(
-                self._segment.start, self._segment.until, last
-            )
-        if self._problem:
-            raise ValueError(self._problem)
-        self.diverged = self.diverged or not_finite(point)
-        if self.diverged:
+            last = [*self.reports[-1:], Report(self.segment.id, step, metrics)]
+            self._wrong = self._wrong or step_problem(self.segment.start, self.segment.until, last)
+        if self._wrong:
+            raise ValueError(self._wrong)
+        if self.problem or not self.add(step, metrics):
             raise Diverged
-        self.reports.append(point)
-        self._report(point)
 
-    def outcome(self, saved: Checkpoint | None) -> Outcome:
+    @property
+    def last(self) -> int:
+        """The step of the last finite point."""
+        return max([self.segment.start, *(point.step for point in self.reports)])
+
+    def ended(self, saved: Checkpoint | None) -> Outcome:
         """Return how the segment ended.
 
         It ended at its end, or at the last finite point of a training that diverged.
@@ -115,20 +104,8 @@ class Told:
         Raises:
             ValueError: a point had a step it cannot have.
         """
-        if self._problem:
-            raise ValueError(self._problem)
-        segment = self._segment
-        last = max([segment.start, *(point.step for point in self.reports)])
+        if self._wrong:
+            raise ValueError(self._wrong)
         # A training that ended by itself has used all its steps, also where it told none.
-        reached = last if self.diverged else segment.until
-        status = Status.DIVERGED if self.diverged else Status.DONE
-        return Outcome(
-            segment=segment.id,
-            status=status,
-            reached=reached,
-            reports=tuple(self.reports),
-            cost=self._clock.cost(reached - segment.start),
-            checkpoint=saved,
-            applied=dict(segment.config),
-            message=self.diverged,
-        )
+        reached = self.last if self.problem else self.segment.until
+        return self.outcome(reached, self.segment.config, lambda: saved)

@@ -21,7 +21,7 @@ from autorl.population.outside import next_seed, propagate
 from autorl.population.vector_worlds import VectorWorlds
 from autorl.testing.trainers import Case, TrainerConformance, metrics
 from autorl.trainers import load
-from autorl.trainers.vector_environments import vector_environment
+from autorl.trainers.outside_environments import vector_environment
 
 try:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv

@@ -1,15 +1,14 @@
 """A model whose turns end with a second token: every end of its generation configuration ends a completion."""
 
 import pytest
+from rlhf_support import built
 
 torch = pytest.importorskip("torch", reason="needs the extra rlhf")
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
-from autorl.trainers.language.completion_scores import log_likelihoods  # noqa: E402
-from autorl.trainers.language.contract import Built  # noqa: E402
 from autorl.trainers.language.policy_metrics import measure, pair_likelihoods  # noqa: E402
 from autorl.trainers.language.ppo.algorithm import PPO  # noqa: E402
-from autorl.trainers.language.sampling import ends_of_sequence, sample  # noqa: E402
+from autorl.trainers.language.sampling import ends_of_sequence, log_likelihoods, sample  # noqa: E402
 from autorl.trainers.language.tasks.letters import load  # noqa: E402
 from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer  # noqa: E402
 
@@ -35,20 +34,9 @@ def words(prompts, completions):
     return [float(len(text.split())) for text in completions]
 
 
-def built(folder):
-    return Built(
-        name="turns",
-        instance=0,
-        reference=folder,
-        prompts=PROMPTS,
-        held_out=PROMPTS,
-        max_completion=MOST,
-        signals={"words": words},
-        training="words",
-        selection="words",
-        report="words",
-        bounds={},
-    )
+def tiny(folder):
+    task = {"prompts": PROMPTS, "held_out": PROMPTS, "max_completion": MOST}
+    return built(folder, signals={"gold": words}, **task)
 
 
 def generated_lengths(model, tokenizer):
@@ -88,26 +76,24 @@ def test_a_completion_ends_where_generate_ends_it(folder):
         completion = row[counted].tolist()
         assert not {EOS, TURN} & set(completion[:-1])
         assert ended == (completion[-1] in (EOS, TURN))
-    assert {int(row[counted][-1]) for row, counted in zip(tokens, mask.bool(), strict=True)} >= {
-        EOS,
-        TURN,
-    }
+    last = {int(row[counted][-1]) for row, counted in zip(tokens, mask.bool(), strict=True)}
+    assert last >= {EOS, TURN}
     assert not any("<turn>" in text for text in drawn.texts)
 
 
 def test_every_measure_is_of_the_text_before_the_end(folder):
     model, tokenizer = load(folder)
-    metrics = measure(model, model, tokenizer, built(folder), seed=0, role="tuning", step=1, n=32)
+    metrics = measure(model, model, tokenizer, tiny(folder), seed=0, role="tuning", step=1, n=32)
     drawn = sample(model, tokenizer, PROMPTS, MOST, seed=0)
     assert metrics["length"] == pytest.approx(sum(drawn.lengths) / len(drawn.lengths), abs=2.0)
     assert metrics["length"] < 6  # of one end alone 8
-    assert metrics["words"] <= metrics["length"]  # special tokens are no words
+    assert metrics["gold"] <= metrics["length"]  # special tokens are no words
     assert metrics["truncated"] < 0.2
 
 
 def test_ppo_trains_on_the_text_before_the_end(folder):
     config = {"learning_rate": 1e-3, "batch_size": 32, "num_ppo_epochs": 1, "temperature": 1.0}
-    trainer = PPO(built(folder), folder, config, 0, 4)
+    trainer = PPO(tiny(folder), folder, config, 0, 4)
     rollouts, roll_out = [], trainer._rollout
 
     def noting(*given):

@@ -1,21 +1,20 @@
 """The task `files`: models, data and rewards of one's own; what is split how, and what is refused before a study."""
 
-import json
 import shutil
 
 import pytest
-from user_code import importable
+from rlhf_support import importable, save, write_policy
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
 from autorl.core.types import FrozenMap, InputError
-from autorl.trainers.language.completion_scores import _encode
 from autorl.trainers.language.models import load_policy, load_tokenizer, model_folder
 from autorl.trainers.language.policy_metrics import measure
+from autorl.trainers.language.sampling import _encode
 from autorl.trainers.language.tasks import build, task
-from autorl.trainers.language.tasks.files import FILES, pinned
+from autorl.trainers.language.tasks.files import pinned
 from autorl.trainers.language.tasks.letters import LETTERS
-from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
+from autorl.trainers.language.tasks.tiny_models import write_tokenizer
 
 CODE = """
 def vowels(prompts, completions):
@@ -26,12 +25,8 @@ def answered(prompts, completions, answer):
 """
 PROMPTS = [f"{one} {other}" for one in LETTERS[:6] for other in LETTERS[:5]]
 NAMES = {"training": "vowels", "selection": "answered", "report": "answered"}
-SIGNALS = {"vowels": "own_letter_rewards:vowels", "answered": "own_letter_rewards:answered"}
-
-
-def save(folder, rows):
-    folder.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(folder)
+MODULE = "own_letter_rewards"
+SIGNALS = {name: f"{MODULE}:{name}" for name in ("vowels", "answered")}
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +36,7 @@ def models(tmp_path_factory):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     folder = tmp_path_factory.mktemp("models")
-    new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "policy")
-    write_tokenizer(folder / "policy", LETTERS)
+    write_policy(folder / "policy")
     head = AutoModelForSequenceClassification.from_pretrained(folder / "policy", num_labels=1)
     head.save_pretrained(folder / "judge")
     write_tokenizer(folder / "judge", LETTERS)
@@ -58,7 +52,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _rewards(tmp_path, monkeypatch):
-    with importable("own_letter_rewards", CODE, tmp_path, monkeypatch):
+    with importable(MODULE, CODE, tmp_path, monkeypatch):
         yield
 
 
@@ -111,31 +105,25 @@ def test_a_held_out_set_of_its_own_is_held_out_whole_and_never_trained_on(given,
 def test_pairs_of_tuning_and_test_seeds_are_apart(given, tmp_path):
     """Prompts with two pairs each: all pairs of a prompt are trained on, or read by one seed role."""
     rows = [
-        {"prompt": prompt, "chosen": better, "rejected": "x"}
-        for prompt in PROMPTS
-        for better in ("a", "e")
+        {"prompt": prompt, "chosen": one, "rejected": "x"} for prompt in PROMPTS for one in "ae"
     ]
     data = save(tmp_path / "pairs.jsonl", rows)
-    built = build("files", given | {"data": data, "columns": {}, "signals": {}, **OFFLINE})
-    parts = [
-        {prompt for prompt, _, _ in pairs}
-        for pairs in (built.pairs, built.held_out_pairs, built.test_pairs)
+    offline = dict.fromkeys(("selection", "report"), "pair_accuracy") | {"training": "data"}
+    built = build("files", given | {"data": data, "columns": {}, "signals": {}, **offline})
+    assert [len(pairs) for pairs in (built.pairs, built.held_out_pairs, built.test_pairs)] == [
+        48,
+        6,
+        6,
     ]
-    assert [len(part) for part in parts] == [24, 3, 3]
-    assert len(set.union(*parts)) == 30
-    assert parts[1] == set(built.held_out[0::2])
-    assert parts[2] == set(built.held_out[1::2])
-    assert len(built.held_out_pairs) == 6
+    tuning, test = (
+        {prompt for prompt, *_ in part} for part in (built.held_out_pairs, built.test_pairs)
+    )
+    assert (tuning, test) == (set(built.held_out[0::2]), set(built.held_out[1::2]))
+    assert not {prompt for prompt, *_ in built.pairs} & (tuning | test)
 
 
-OFFLINE = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
-LIKELY = {
-    "training": "data",
-    "selection": "log_likelihood",
-    "report": "log_likelihood",
-    "signals": {},
-    "columns": {},
-}
+LIKELY = {"training": "data", **dict.fromkeys(("selection", "report"), "log_likelihood")}
+LIKELY |= {"signals": {}, "columns": {}}
 
 
 def test_labelled_completions_and_texts(given, tmp_path):
@@ -183,22 +171,10 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"held_out": 2}, "held_out", "expected a share"),
         ({"held_out": 0.01}, "held_out", "at least two"),
         ({"max_completion": 0}, "max_completion", "at least 1"),
-        ({"signals": {"kl": "own_letter_rewards:vowels"}}, "signals", "the signal another name"),
-        (
-            {"signals": {"vowels": "own_letter_rewards:vowels"}},
-            "selection",
-            "unknown metric 'answered'",
-        ),
-        (
-            {"signals": SIGNALS | {"vowels": "own_letter_rewards:consonants"}},
-            "signals.vowels",
-            "cannot import",
-        ),
-        (
-            {"signals": SIGNALS | {"vowels": "nobody/has-this"}},
-            "signals.vowels",
-            "folder of a model",
-        ),
+        ({"signals": {"kl": f"{MODULE}:vowels"}}, "signals", "call the signal otherwise"),
+        ({"signals": {"vowels": f"{MODULE}:vowels"}}, "selection", "unknown metric 'answered'"),
+        ({"signals": SIGNALS | {"vowels": f"{MODULE}:b"}}, "signals.vowels", "cannot import"),
+        ({"signals": SIGNALS | {"vowels": "nobody/has"}}, "signals.vowels", "folder of a model"),
         ({"training": None}, "training", "none of its own"),
         ({"training": "reward"}, "training", "allowed: vowels, answered, data"),
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
@@ -265,24 +241,14 @@ def test_weights_are_trained_in_single_precision(models, tmp_path):
 
 
 def test_paths_of_a_study_are_made_absolute_and_names_are_left(tmp_path):
-    (tmp_path / "base").mkdir()
+    """A function of a package beside the study stays a function."""
+    for folder in ("base", "rewards"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "rows.jsonl").write_text("{}\n")
-    kwargs = FrozenMap(
-        model="base",
-        data="rows.jsonl",
-        held_out=0.2,
-        prompts="organisation/name:test",
-        signals={"gold": "rewards:gold", "judge": "base"},
-    )
-    found = pinned(kwargs, str(tmp_path))
-    assert found["model"] == found["signals"]["judge"] == str(tmp_path / "base")
-    assert found["data"] == str(tmp_path / "rows.jsonl")
-    assert (found["held_out"], found["prompts"]) == (0.2, "organisation/name:test")
-    assert found["signals"]["gold"] == "rewards:gold"
-    assert FILES.options["held_out"] == 0.2
-
-
-def test_a_function_of_a_package_beside_the_study_stays_a_function(tmp_path):
-    (tmp_path / "rewards").mkdir()
-    found = pinned({"signals": {"gold": "rewards:gold"}, "data": "rewards:test"}, str(tmp_path))
-    assert found == {"signals": {"gold": "rewards:gold"}, "data": f"{tmp_path}/rewards:test"}
+    names = {"held_out": 0.2, "prompts": "organisation/name:test"}
+    signals = {"gold": "rewards:gold", "judge": "base"}
+    given = FrozenMap(model="base", data="rows.jsonl", signals=signals, **names)
+    found = pinned(given, str(tmp_path))
+    paths = {"model": str(tmp_path / "base"), "data": str(tmp_path / "rows.jsonl")}
+    assert found == names | paths | {"signals": signals | {"judge": paths["model"]}}
+    assert pinned({"data": "rewards:test"}, str(tmp_path)) == {"data": f"{tmp_path}/rewards:test"}

@@ -1,15 +1,14 @@
 """No run trains on held-out rows, and no prompt is seen by both seed roles: every kind of data, by
 force."""
 
-import json
 from itertools import product
 
 import numpy as np
 import pytest
+from rlhf_support import build_files
 
 from autorl.core.types import InputError
-from autorl.trainers.language.data.splits import hold_out_all, hold_out_share
-from autorl.trainers.language.tasks.files import FILES
+from autorl.trainers.language.data.rows import hold_out_all, hold_out_share
 
 PROMPTS = [f"question {number}" for number in range(64)]
 MORE = {  # columns of a data set beside `prompt`
@@ -31,30 +30,13 @@ ASKED = {  # `prompts` beside a data set of PROMPTS
 APART = [*PROMPTS[:9], "new 1", "new 2"]
 
 
-def save(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture
 def build(tmp_path):
-    """Builds the task from data, held-out set and prompts given as rows; no model is read."""
-    (tmp_path / "config.json").write_text("{}")
+    """Builds the task from data, held-out set and prompts given as rows."""
 
     def build(instance, data, held_out=0.25, prompts=None):
-        options = {
-            "model": str(tmp_path),
-            "data": save(tmp_path / "data.jsonl", data),
-            "training": "data",
-        }
-        options |= {"selection": "log_likelihood", "report": "log_likelihood", "held_out": held_out}
-        if not isinstance(held_out, float):
-            options["held_out"] = save(tmp_path / "held_out.jsonl", held_out)
-        if prompts is not None:
-            options["prompts"] = save(
-                tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in prompts]
-            )
-        return FILES.with_options(options).build(instance, tmp_path, **options)
+        asked = None if prompts is None else [{"prompt": prompt} for prompt in prompts]
+        return build_files(tmp_path, data, instance, held_out=held_out, prompts=asked)
 
     return build
 

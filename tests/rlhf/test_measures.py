@@ -2,23 +2,21 @@
 
 import copy
 import math
-from types import MappingProxyType
 
 import pytest
+from rlhf_support import built
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
 import torch
 
-from autorl.trainers.language.completion_scores import log_likelihoods
-from autorl.trainers.language.contract import Built
 from autorl.trainers.language.policy_metrics import (
     evaluation_prompts,
     measure,
     pair_likelihoods,
     pair_measures,
 )
-from autorl.trainers.language.sampling import sample, sequence_kl
+from autorl.trainers.language.sampling import log_likelihoods, sample, sequence_kl
 from autorl.trainers.language.tasks.letters import LETTERS, golds, load
 from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
@@ -38,23 +36,12 @@ def models(tmp_path_factory):
     return first, second, tokenizer, folder
 
 
-def built(folder, **changes):
-    values = {
-        "name": "test",
-        "instance": 0,
-        "reference": folder,
-        "prompts": ("x y",),
-        "held_out": HELD_OUT,
-        "max_completion": 6,
-        "signals": MappingProxyType(
-            {"gold": golds, "length": lambda prompts, texts: [len(t.split()) for t in texts]}
-        ),
-        "training": "length",
-        "selection": "gold",
-        "report": "gold",
-        "bounds": {},
+def task(folder, **signals):
+    signals = signals or {
+        "gold": golds,
+        "length": lambda prompts, texts: [len(t.split()) for t in texts],
     }
-    return Built(**(values | changes))
+    return built(folder, held_out=HELD_OUT, signals=signals, training="length")
 
 
 def test_the_kl_of_one_token_is_the_exact_divergence(models):
@@ -111,9 +98,6 @@ def test_a_completion_ends_at_its_end_of_sequence(models):
             own = [token for token, keep in zip(row, kept, strict=True) if keep]
             assert tokenizer.eos_token_id not in own[:-1]
     assert max(drawn.lengths) <= 6
-    assert [
-        len(text.split()) <= length for text, length in zip(drawn.texts, drawn.lengths, strict=True)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -152,43 +136,27 @@ def test_the_same_seed_samples_the_same_and_leaves_the_global_stream_alone(model
 
 
 def test_test_prompts_are_never_tuning_prompts_and_depend_on_seed_and_step():
-    tuning = {
-        prompt
-        for step in range(9)
-        for prompt in evaluation_prompts(HELD_OUT, 0, "tuning", step, 20)
-    }
-    test = {
-        prompt for step in range(9) for prompt in evaluation_prompts(HELD_OUT, 0, "test", step, 20)
-    }
+    def asked(role, step, n=20):
+        return evaluation_prompts(HELD_OUT, 0, role, step, n)
+
+    tuning, test = (
+        {prompt for step in range(9) for prompt in asked(role, step)} for role in ("tuning", "test")
+    )
     assert not tuning & test
-    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) == evaluation_prompts(
-        HELD_OUT, 0, "test", 1, 20
-    )
-    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) != evaluation_prompts(
-        HELD_OUT, 0, "test", 2, 20
-    )
-    assert len(evaluation_prompts(HELD_OUT, 0, "test", 1, 100)) == 100
+    assert asked("test", 1) == asked("test", 1) != asked("test", 2)
+    assert len(asked("test", 1, 100)) == 100
 
 
 def test_a_policy_ties_with_itself_up_to_chance_and_a_better_one_wins(models):
     """Self play: 256 prompts, binomial deviation 0.03. False alarm below 1e-6."""
     first, _, tokenizer, folder = models
     common = {"seed": 0, "role": "tuning", "step": 1, "n": 256}
-    metrics = measure(first, first, tokenizer, built(folder), **common)
+    metrics = measure(first, first, tokenizer, task(folder), **common)
     assert metrics["win_rate"] == pytest.approx(0.5, abs=0.16)
     assert metrics["kl"] == 0.0
-    assert set(metrics) == {
-        "gold",
-        "length",
-        "reference_gold",
-        "win_rate",
-        "kl",
-        "distinct",
-        "truncated",
-    }
-    constant = built(
-        folder, signals={"gold": lambda prompts, texts: [1.0] * len(texts), "length": golds}
-    )
+    of_policy = {"kl", "win_rate", "distinct", "truncated"}
+    assert set(metrics) == of_policy | {"gold", "length", "reference_gold"}
+    constant = task(folder, gold=lambda prompts, texts: [1.0] * len(texts), length=golds)
     assert measure(first, first, tokenizer, constant, **common)["win_rate"] == 0.5
 
 

@@ -1,10 +1,9 @@
 """Prompts that differ by blanks, letter case or Unicode form are one prompt: held out together, and counted."""
 
-import json
-
 import pytest
+from rlhf_support import build_files, files_options, importable
 
-from autorl.trainers.language.data.splits import comparable
+from autorl.trainers.language.data.rows import comparable
 from autorl.trainers.language.tasks.files import FILES
 
 PROMPTS = [f"Question caf\u00e9 {number}" for number in range(40)]
@@ -15,39 +14,6 @@ VARIANTS = {
     "letter case": str.upper,
     "decomposed": lambda text: text.replace("\u00e9", "e\u0301"),
 }
-NAMES = {"training": "data", "selection": "log_likelihood", "report": "log_likelihood"}
-
-
-def save(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
-@pytest.fixture
-def options(tmp_path):
-    """Options of a study on rows, and on a held-out data set or share; no model is read."""
-    (tmp_path / "config.json").write_text("{}")
-
-    def options(data, held_out=0.25, prompts=None):
-        chosen = {
-            "model": str(tmp_path),
-            "data": save(tmp_path / "data.jsonl", data),
-            **NAMES,
-            "held_out": held_out,
-        }
-        if not isinstance(held_out, float):
-            chosen["held_out"] = save(tmp_path / "held_out.jsonl", held_out)
-        if prompts is not None:
-            chosen["prompts"] = save(
-                tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in prompts]
-            )
-        return chosen
-
-    return options
-
-
-def build(options, tmp_path, instance=0):
-    return FILES.with_options(options).build(instance, tmp_path, **options)
 
 
 def completed(prompts):
@@ -79,11 +45,11 @@ def test_a_text_of_blanks_alone_is_itself():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_held_out_prompts_are_found_however_they_are_written(variant, options, tmp_path):
+def test_held_out_prompts_are_found_however_they_are_written(variant, tmp_path):
     changed = [VARIANTS[variant](prompt) for prompt in PROMPTS[:10]]
     assert not set(changed) & set(PROMPTS)
-    built = build(
-        options(completed(PROMPTS), [*completed(changed), *completed(["new 1", "new 2"])]), tmp_path
+    built = build_files(
+        tmp_path, completed(PROMPTS), held_out=completed([*changed, "new 1", "new 2"])
     )
     assert set(built.held_out) == {*changed, "new 1", "new 2"}
     assert set(built.prompts) == set(PROMPTS[10:])
@@ -95,30 +61,29 @@ def test_held_out_prompts_are_found_however_they_are_written(variant, options, t
     )
 
 
-def test_exact_ones_are_counted_too_and_prompts_to_sample_from(options, tmp_path):
-    chosen = options(
-        completed(PROMPTS),
-        completed(PROMPTS[:5]),
-        prompts=[*PROMPTS[4:8], PROMPTS[0].upper(), "a", "b"],
-    )
-    built = build(chosen, tmp_path)
+def test_exact_ones_are_counted_too_and_prompts_to_sample_from(tmp_path):
+    asked = [{"prompt": prompt} for prompt in (*PROMPTS[4:8], PROMPTS[0].upper(), "a", "b")]
+    more = {"held_out": completed(PROMPTS[:5]), "prompts": asked}
+    built = build_files(tmp_path, completed(PROMPTS), **more)
     assert set(built.prompts) == {*PROMPTS[5:8], "a", "b"}
     (note,) = built.notes
     assert note.startswith(
         "data: 7 of 47 rows have a held-out prompt and are left out of training; 1 of them"
     )
+    chosen = files_options(tmp_path, completed(PROMPTS), **more)
     assert FILES.with_options(chosen).notes(chosen) == built.notes
 
 
-def test_where_nothing_is_left_out_nothing_is_said(options, tmp_path):
-    assert build(options(completed(PROMPTS)), tmp_path).notes == ()
-    assert build(options(completed(PROMPTS), completed(["new 1", "new 2"])), tmp_path).notes == ()
+def test_where_nothing_is_left_out_nothing_is_said(tmp_path):
+    for held_out in (0.25, completed(["new 1", "new 2"])):
+        assert build_files(tmp_path, completed(PROMPTS), held_out=held_out).notes == ()
 
 
 @pytest.mark.parametrize("instance", range(5))
-def test_variants_in_one_data_set_are_held_out_together(instance, options, tmp_path):
+def test_variants_in_one_data_set_are_held_out_together(instance, tmp_path):
     twins = [prompt.upper() for prompt in PROMPTS]
-    built = build(options(completed([*PROMPTS, *twins])), tmp_path, instance)
+    rows = completed([*PROMPTS, *twins])
+    built = build_files(tmp_path, rows, instance, held_out=0.25)
     trained = {prompt.casefold() for prompt, _ in built.completions} | {
         prompt.casefold() for prompt in built.prompts
     }
@@ -130,7 +95,7 @@ def test_variants_in_one_data_set_are_held_out_together(instance, options, tmp_p
     assert {prompt.casefold() for prompt in built.held_out[0::2]} == tuning
 
 
-def test_messages_are_compared_as_they_are_asked(options, tmp_path):
+def test_messages_are_compared_as_they_are_asked(tmp_path):
     """Conversations in implicit prompts and in the column `prompt`."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -155,31 +120,32 @@ def test_messages_are_compared_as_they_are_asked(options, tmp_path):
         {"prompt": talk(f" {prompt.upper()} "), "chosen": "c", "rejected": "d"}
         for prompt in PROMPTS[:10]
     ]
-    built = build(options(pairs, held), tmp_path)
+    built = build_files(tmp_path, pairs, held_out=held)
     assert {prompt for prompt, _, _ in built.pairs} == {
         f"<user>{prompt}</s>" for prompt in PROMPTS[10:]
     }
     assert built.notes[0].startswith("data: 10 of 40 rows have a held-out prompt")
 
 
-def test_columns_of_a_reward_are_those_of_the_prompt_that_is_asked(options, tmp_path, monkeypatch):
-    (tmp_path / "near_rewards.py").write_text(
+def test_columns_of_a_reward_are_those_of_the_prompt_that_is_asked(tmp_path, monkeypatch):
+    code = (
         "def exact(prompts, completions, answer):\n    return [float(len(one)) for one in answer]\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
     data = [{"prompt": prompt, "answer": "x"} for prompt in PROMPTS]
     held = [{"prompt": prompt.upper(), "answer": "yy"} for prompt in PROMPTS[:10]]
-    chosen = options(data, held) | dict.fromkeys(("training", "selection", "report"), "exact")
-    built = build(chosen | {"signals": {"exact": "near_rewards:exact"}}, tmp_path)
+    names = dict.fromkeys(("training", "selection", "report"), "exact")
+    with importable("near_rewards", code, tmp_path, monkeypatch):
+        signals = {"exact": "near_rewards:exact"}
+        built = build_files(tmp_path, data, held_out=held, signals=signals, **names)
     assert built.signals["exact"]([built.prompts[0], built.held_out[0]], ["", ""]) == [1.0, 2.0]
 
 
-def test_pairs_with_equal_answers_are_counted(options, tmp_path):
+def test_pairs_with_equal_answers_are_counted(tmp_path):
     pairs = [
         {"prompt": prompt, "chosen": "the same", "rejected": "the same" if number < 12 else "other"}
         for number, prompt in enumerate(PROMPTS)
     ]
-    built = build(options(pairs), tmp_path)
+    built = build_files(tmp_path, pairs, held_out=0.25)
     assert built.notes == (
         "data: 12 of 40 pairs have two equal answers, of which nothing can be learnt",
     )

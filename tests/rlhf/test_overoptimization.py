@@ -1,12 +1,11 @@
 """The published forms of over-optimisation: exact recovery, derived cases, and what cannot be fitted."""
 
 import numpy as np
-import pandas as pd
 import pytest
+from made_landscapes import write
 
-from autorl.core.types import FrozenMap, InputError
-from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
-from autorl.landscapes.schema import TABLES
+from autorl.core.types import InputError
+from autorl.landscapes import Objective
 from autorl.space import load_space
 from autorl.trainers.language.overoptimization import (
     best_of_n_kl,
@@ -43,6 +42,8 @@ def test_the_maximum_is_where_a_fine_grid_has_it(form, alpha, beta):
 def test_values_by_hand():
     """At KL 4, d = 2: 2 (0.9 - 0.3 * 2) = 0.6 and 2 (0.8 - 0.4 log 2); at KL 0 both are 0."""
     assert curve("best_of_n", [4.0, 0.0], 0.9, 0.3) == pytest.approx([0.6, 0.0])
+    # An estimate below zero counts as zero.
+    assert curve("rl", [-0.001], 1.0, 1.0).tolist() == [0.0]
     assert curve("rl", [4.0, 0.0], 0.8, 0.4) == pytest.approx([2 * (0.8 - 0.4 * np.log(2)), 0.0])
 
 
@@ -52,21 +53,18 @@ def test_a_maximum_past_the_measured_range_is_not_interior():
     assert not found.interior
 
 
-@pytest.mark.parametrize("form", ["best_of_n", "rl"])
-def test_gold_that_never_falls_has_no_maximum(form):
-    found = fit(KL, KL, form)
-    assert found.beta < 0
+@pytest.mark.parametrize(
+    ("form", "gold"),
+    [
+        ("best_of_n", KL),  # never falls
+        ("rl", KL),
+        ("best_of_n", curve("best_of_n", KL, -0.5, 0.2)),  # only falls
+        ("rl", curve("rl", KL, 1.0, 1e-4)),  # almost no curvature: no overflow
+    ],
+)
+def test_a_curve_without_a_maximum(form, gold):
+    found = fit(KL, gold, form)
     assert (found.peak_kl, found.peak_gold, found.interior) == (None, None, False)
-
-
-def test_gold_that_only_falls_has_no_maximum():
-    found = fit(KL, curve("best_of_n", KL, -0.5, 0.2), "best_of_n")
-    assert (found.peak_kl, found.interior) == (None, False)
-
-
-def test_almost_no_curvature_is_no_maximum_rather_than_an_overflow():
-    found = fit(KL, curve("rl", KL, 1.0, 1e-4), "rl")
-    assert found.peak_kl is None
 
 
 def test_a_tilted_gaussian_obeys_the_quadratic_form_exactly():
@@ -126,10 +124,6 @@ def test_wrong_input(kl, gold, form, message):
         best_of_n_kl(0)
 
 
-def test_an_estimate_below_zero_counts_as_zero():
-    assert curve("rl", [-0.001], 1.0, 1.0).tolist() == [0.0]
-
-
 SPACE = load_space(
     {"hyperparameters": {"beta": {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}}}
 )
@@ -140,59 +134,37 @@ def landscape(folder, wasteful=0, metrics=("kl", "proxy", "gold", "reference_gol
 
     KL is 2^-6 .. 2^8 in five configurations with three steps each; the proxy is d. Seeds differ by a constant.
     """
-    runs, evals = [], []
-    for number in range(1, 6 + wasteful):
-        for seed, role in ((0, "tuning"), (1, "tuning"), (100, "test"), (101, "test")):
-            run = len(runs)
-            known = {
-                "run_id": run,
-                "config_id": number,
-                "seed": seed,
-                "seed_role": role,
-                "algorithm": "rloo",
-            }
-            known |= {
-                "environment": "letters",
-                "parent_run": None,
-                "start_step": 0,
-                "member": None,
-                "status": "done",
-            }
-            runs.append(known | {"environment_steps": 30, "wall_seconds": 1.0})
-            for place, step in enumerate((10, 20, 30)):
-                kl = 2.0 ** (3 * (number - 1) + place - 6) if number < 6 else 40.0
-                gold = max(-1 + float(curve("rl", [kl], 2.0, 1.0)[0]), -3.0) if number < 6 else -1.0
-                values = {
-                    "kl": kl,
-                    "proxy": np.sqrt(kl) if number < 6 else 0.5,
-                    "gold": gold,
-                    "reference_gold": -1.0,
-                }
-                spread = {"proxy": 0.01 * (-1) ** seed, "gold": 0.01 * (-1) ** seed}
-                if (number, seed) not in lost:
-                    evals.append(
-                        {"run_id": run, "step": step}
-                        | {name: values[name] + spread.get(name, 0.0) for name in metrics}
-                    )
-    configs = config_rows(
-        SPACE, {number: {"beta": number / 100} for number in range(1, 6 + wasteful)}, origin=""
+
+    def curve_of(number, seed):
+        for place, step in enumerate((10, 20, 30)):
+            kl = 2.0 ** (3 * (number - 1) + place - 6) if number < 6 else 40.0
+            gold = max(-1 + float(curve("rl", [kl], 2.0, 1.0)[0]), -3.0) if number < 6 else -1.0
+            spread = 0.01 * (-1) ** seed
+            values = {"kl": kl, "gold": gold + spread, "reference_gold": -1.0}
+            values["proxy"] = (np.sqrt(kl) if number < 6 else 0.5) + spread
+            yield step, {name: values[name] for name in metrics}
+
+    seeds = {"tuning": (0, 1), "test": (100, 101)}
+    numbers = range(1, 6 + wasteful)
+    runs = (
+        (
+            number,
+            role,
+            seed,
+            "done",
+            30,
+            1.0,
+            dict(curve_of(number, seed) if (number, seed) not in lost else ()),
+        )
+        for number in numbers
+        for role in seeds
+        for seed in seeds[role]
     )
-    manifest = Manifest(
-        id="sample/rloo/letters",
-        description="On the published curve.",
-        algorithm="rloo",
-        environment="letters",
-        steps=(10, 20, 30),
-        step_unit="optimizer_steps",
-        seeds=FrozenMap(tuning=(0, 1), test=(100, 101)),
-        objective=Objective("gold" if "gold" in metrics else "kl"),
-        return_bounds=(-3.0, 1.0),
-        licence="CC0",
-    )
-    segments = pd.DataFrame(columns=[column.name for column in TABLES["segments"]])
-    tables = Tables(configs, pd.DataFrame(runs), pd.DataFrame(evals), segments)
-    write_landscape(folder, tables, manifest, SPACE)
-    return Landscape(folder)
+    fields = {"id": "sample/rloo/letters", "algorithm": "rloo", "environment": "letters"}
+    fields |= {"step_unit": "optimizer_steps", "return_bounds": (-3.0, 1.0)}
+    fields |= {"objective": Objective("gold" if "gold" in metrics else "kl")}
+    configs = {number: {"beta": number / 100} for number in numbers}
+    return write(folder, SPACE, configs, runs, steps=(10, 20, 30), seeds=seeds, **fields)
 
 
 def test_policies_are_means_over_the_seeds_of_a_role(tmp_path):

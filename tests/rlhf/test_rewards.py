@@ -1,28 +1,29 @@
-"""Rewards against values worked out by hand."""
+"""Rewards, and the training signal put together from flat options, against values by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
+from rlhf_support import built, importable, write_policy
 
 from autorl.core.types import InputError
-from autorl.trainers.language.rewards.composition import (
-    Ensemble,
-    WithLength,
-    WithProcess,
-    clip,
-    combine,
-    delta,
-    refine,
-    soft_overlong,
-    words,
-)
+from autorl.trainers.language.models import load_tokenizer
+from autorl.trainers.language.rewards.composition import Ensemble, WithLength, WithProcess
 from autorl.trainers.language.rewards.constraints import Constrained, Constraint
+from autorl.trainers.language.rewards.options import RewardOptions, maybe_trained_on
+from autorl.trainers.language.sampling import sample
+from autorl.trainers.language.tasks.letters import load
+from autorl.trainers.language.tasks.tiny_models import write_tokenizer
 
 TABLE = [[1.0, 4.0], [3.0, 0.0]]  # two models, two completions: means 2 and 2, variances 1 and 4
 
 
-def letters(letter):
-    return lambda prompts, completions: [float(text.count(letter)) for text in completions]
+def count(letter):
+    return lambda prompts, completions: [float(text.split().count(letter)) for text in completions]
+
+
+def lengths(prompts, completions):
+    return [float(len(text.split())) for text in completions]
 
 
 @pytest.mark.parametrize(
@@ -35,145 +36,219 @@ def letters(letter):
     ],
 )
 def test_ensemble_rules(rule, weight, expected):
-    assert combine(TABLE, rule, weight) == pytest.approx(expected)
     signals = [lambda p, c, row=row: row for row in TABLE]
     assert Ensemble(signals, rule, weight)(["x", "x"], ["y", "z"]) == pytest.approx(expected)
-
-
-def test_one_model_is_itself_under_every_rule():
-    for rule in ("mean", "wco", "uwo"):
-        assert combine([[0.3, -2.0]], rule, 5.0).tolist() == [0.3, -2.0]
-
-
-@pytest.mark.parametrize(("rule", "weight"), [("median", 0.5), ("uwo", -0.1)])
-def test_a_wrong_rule_or_weight_is_an_input_error_before_training(rule, weight):
-    with pytest.raises(InputError, match="reward"):
-        Ensemble([letters("a")], rule, weight)
-    with pytest.raises(InputError, match="one row of rewards per model"):
-        Ensemble([])
-
-
-def test_clip_leaves_no_reward_above_zero():
-    assert clip([0.9, 0.5, 0.2, 0.7], 0.5) == pytest.approx([0.0, 0.0, -0.3, 0.0])
-    assert clip([], 0.5) == []
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        ([], []),
-        ([0.8], [0.0]),
-        ([0.8, 0.6], [0.8, 0.0]),
-        ([0.8, 0.6, 0.9, 0.1], [0.2, -0.3, 0.9, 0.0]),
-    ],
-)
-def test_delta(steps, expected):
-    assert delta(steps) == pytest.approx(expected)
-
-
-def test_the_return_under_delta_is_the_first_reward_however_long_the_solution():
-    """The point of the method: repeating a good step does not pay. Unrefined, it does."""
-    short, padded = [0.7, 0.9, 0.8], [0.7, *[0.9] * 20, 0.8]
-    assert sum(delta(short)) == pytest.approx(sum(delta(padded))) == pytest.approx(0.7)
-    assert sum(padded) > sum(short) + 15
-    assert sum(refine(padded, 0.7)) == pytest.approx(0.0)
-
-
-def test_clip_comes_before_delta():
-    """[0.9, 0.2, 0.6] clipped at 0.5 is [0, -0.3, 0]; its delta is [0.3, -0.3, 0]."""
-    assert refine([0.9, 0.2, 0.6], 0.5, True) == pytest.approx([0.3, -0.3, 0.0])
-    assert refine([0.9, 0.2]) == [0.9, 0.2]
+    one = Ensemble([lambda p, c: [0.3, -2.0]], rule, 5.0)
+    assert one(["x", "x"], ["y", "z"]) == [0.3, -2.0]
 
 
 def test_process_reward_is_added_to_the_outcome():
     signal = WithProcess(lambda p, c: [1.0, 0.0], lambda p, c: [[0.5, 0.1], [0.9]], 0.5)
     assert signal(["p", "p"], ["a", "b"]) == pytest.approx([1.3, 0.45])
-    refined = WithProcess(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
-    assert refined(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
+    clipped = WithProcess(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
+    assert clipped(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
 
 
 @pytest.mark.parametrize(
     ("length", "expected"), [(0, 0), (12, 0), (13, -0.25), (14, -0.5), (16, -1), (40, -1)]
 )
 def test_soft_overlong_penalty(length, expected):
-    assert soft_overlong(length, longest=16, buffer=4) == expected
+    assert WithLength(lengths, 16, 4, 1.0, len).penalty(length) == expected
 
 
-def test_length_penalty_counts_words_unless_told_otherwise():
-    signal = WithLength(letters("a"), longest=4, buffer=2, weight=2.0)
-    assert signal(["p", "p"], ["a a", "a b c"]) == [2.0, 0.0]
-    assert words(" a  b ") == 2
-    assert WithLength(letters("a"), 4, 2, length=len)(["p"], ["a b"]) == [0.5]
-    with pytest.raises(InputError, match="buffer"):
-        WithLength(letters("a"), longest=4, buffer=5)
-
-
-SIGNALS = {
-    "proxy": letters("a"),
-    "length": lambda p, c: [float(words(text)) for text in c],
-    "b": letters("b"),
-}
+SIGNALS = {"length": lengths, "b": count("b")}
 BATCH = (["p", "p"], ["a a a", "b"])  # proxy 3, 0; length 3, 1 (mean 2); b 0, 1 (mean 0.5)
+
+
+def constrained(*limits, **options):
+    return Constrained(count("a"), SIGNALS, limits, **options)
 
 
 def test_constrained_reward_by_hand():
     limits = [Constraint("length", 1.5), Constraint("b", 0.75, "at_least")]
-    reward = Constrained(SIGNALS, "proxy", limits, learning_rate=0.4)
+    reward = constrained(*limits, learning_rate=0.4)
     assert reward.learn(*BATCH) == [3.0, 0.0]  # multipliers are 0 in the first batch
-    assert reward.multipliers == pytest.approx([0.4 * 0.5, 0.4 * 0.25])
+    multipliers = {"length at_most": 0.4 * 0.5, "b at_least": 0.4 * 0.25}
+    assert reward.multipliers == pytest.approx(multipliers)
     # 3 - 0.2 (3 - 1.5) + 0.1 (0 - 0.75), 0 - 0.2 (1 - 1.5) + 0.1 (1 - 0.75)
     assert reward(*BATCH) == pytest.approx([2.625, 0.125])
-    assert reward.multipliers == pytest.approx([0.2, 0.1]), "scoring alone moves nothing"
+    assert reward.multipliers == pytest.approx(multipliers), "scoring alone moves nothing"
 
 
 def test_multipliers_rise_while_violated_fall_when_met_and_stay_in_bounds():
-    reward = Constrained(
-        SIGNALS, "proxy", [Constraint("length", 1.0)], learning_rate=1.0, ceiling=2.5
-    )
-    seen = [reward.learn(*BATCH) and reward.multipliers[0] for _ in range(4)]
-    assert seen == [1.0, 2.0, 2.5, 2.5]
-    seen = [reward.learn(["p"], ["a"] if i else [""]) and reward.multipliers[0] for i in range(3)]
-    assert seen == [1.5, 1.5, 1.5]  # length 0 is one below, length 1 exactly on the threshold
-    for _ in range(3):
-        reward.learn(["p"], [""])
-    assert reward.multipliers == [0.0]
+    reward = constrained(Constraint("length", 1.0), learning_rate=1.0, ceiling=2.5)
 
+    def learn(*texts):
+        reward.learn(["p"] * len(texts), texts)
+        return reward.multipliers["length at_most"]
 
-def test_rescaling_divides_by_one_plus_the_multipliers():
-    limits = [Constraint("length", 1.5)]
-    plain = Constrained(SIGNALS, "proxy", limits, initial=3.0)(*BATCH)
-    scaled = Constrained(SIGNALS, "proxy", limits, initial=3.0, rescale=True)(*BATCH)
-    assert scaled == pytest.approx([value / 4 for value in plain])
+    assert [learn("a a a", "b") for _ in range(4)] == [1.0, 2.0, 2.5, 2.5]
+    # length 0 is one below, length 1 exactly on the threshold
+    assert [learn(text) for text in ("", "a", "a", "", "", "")] == [1.5, 1.5, 1.5, 0.5, 0.0, 0.0]
 
 
 def test_the_state_of_a_constrained_reward_goes_through_json():
     limits = [Constraint("length", 1.5), Constraint("length", 0.5, "at_least")]
-    straight = Constrained(SIGNALS, "proxy", limits)
-    first = Constrained(SIGNALS, "proxy", limits)
+    straight, first, resumed = (constrained(*limits) for _ in range(3))
     for reward in (straight, first):
         reward.learn(*BATCH)
-    resumed = Constrained(SIGNALS, "proxy", limits)
     resumed.load(json.loads(json.dumps(first.state())))
     assert resumed.learn(*BATCH) == straight.learn(*BATCH)
     assert resumed.multipliers == straight.multipliers
     with pytest.raises(InputError, match="multipliers for"):
-        Constrained(SIGNALS, "proxy", limits[:1]).load(first.state())
+        constrained(limits[0]).load(first.state())
+
+
+# -- options -------------------------------------------------------------------------------------
+
+OF_TASK = {"proxy": count("a"), "other": count("b"), "gold": count("c")}
+BUILT = built(signals=OF_TASK, training="proxy")
+TEXTS = (["p", "p"], ["a a a", "b c"])
+
+
+def assemble(task, options):
+    """The training signal that a run's hyperparameters put together."""
+    return RewardOptions.read(options).signal(task)
+
+
+@pytest.fixture
+def words_are_tokens(monkeypatch):
+    monkeypatch.setattr(
+        "autorl.trainers.language.rewards.options.load_tokenizer",
+        lambda folder: lambda text, **rest: {"input_ids": text.split()},
+    )
 
 
 @pytest.mark.parametrize(
-    ("limits", "options", "message"),
+    ("options", "ensemble", "expected"),
     [
-        ([Constraint("kl", 1.0)], {}, "no signal 'kl'"),
-        ([Constraint("b", 1.0), Constraint("b", 2.0)], {}, "given twice"),
-        ([], {"initial": -1.0}, "initial"),
-        ([], {"learning_rate": -0.1}, "learning_rate"),
+        ({}, (), [3.0, 0.0]),
+        # Proxy 3, 0; other 0, 1: means 1.5 and 0.5, variances 2.25 and 0.25.
+        ({"signals": ("proxy", "other")}, (), [1.5, 0.5]),
+        ({"signals": ("proxy", "other"), "rule": "wco"}, (), [0.0, 0.0]),
+        ({"signals": ("proxy", "other"), "rule": "uwo", "weight": 0.2}, (), [1.05, 0.45]),
+        ({"signals": "other"}, (), [0.0, 1.0]),
+        ({"signals": ("other",)}, (), [0.0, 1.0]),
+        # A rule alone is over the ensemble of the task.
+        ({}, ("proxy", "other"), [3.0, 0.0]),
+        ({"rule": "wco"}, ("proxy", "other"), [0.0, 0.0]),
+        ({"rule": "wco", "signals": "gold"}, ("proxy", "other"), [0.0, 1.0]),
+        # Three words against a limit of 4 with a buffer of 2: half the penalty; two words: none.
+        ({"length_limit": 4, "length_buffer": 2, "length_weight": 2.0}, (), [2.0, 0.0]),
+        ({"signals": "my_rewards:brevity"}, (), [-5.0, -3.0]),
+        ({"signals": ("proxy", "my_rewards:brevity")}, (), [-1.0, -1.5]),
     ],
 )
-def test_wrong_constraints(limits, options, message):
+def test_options_make_a_signal(
+    options, ensemble, expected, words_are_tokens, tmp_path, monkeypatch
+):
+    code = "def brevity(prompts, completions):\n    return [-1.0 * len(text) for text in completions]\n"
+    with importable("my_rewards", code, tmp_path, monkeypatch):
+        task = replace(BUILT, ensemble=ensemble)
+        given = {f"reward.{name}": value for name, value in options.items()}
+        assert assemble(task, given)(*TEXTS) == pytest.approx(expected)
+
+
+def test_process_rewards_with_clip():
+    """Sorting `2 1 >`: `1 1` has steps 1, 0. Clipped at 0.5: 0, -0.5."""
+    task = built(signals={"gold": lambda p, c: [0.0]})
+    steps = "autorl.trainers.language.tasks.sorting:steps"
+    options = {"reward.process": steps, "reward.process_weight": 2.0}
+    case = (["2 1 >"], ["1 1"])
+    assert assemble(task, options)(*case) == [2.0]
+    assert assemble(task, {**options, "reward.process_clip": 0.5})(*case) == [-1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rul": "mean"}, "unknown option"),
+        ({"kl.at_most": 1.0}, "no signal 'kl'"),
+        ({"weight": 1.0}, r"nothing without reward\.rule"),
+        ({"process_clip": 0.5}, r"nothing without reward\.process"),
+        ({"process": "json:loads", "process_delta": True}, "leave the reward of the first step"),
+        ({"length_buffer": 2}, r"nothing without reward\.length_limit"),
+        ({"lagrange_rate": 0.1}, "nothing without a constraint"),
+        ({"signals": ("nothing",)}, "no signal 'nothing' in tiny"),
+        ({"signals": ()}, "expected a signal"),
+        ({"signals": ("no_such_module:f",)}, "cannot import"),
+        ({"signals": ("json:nothing",)}, "cannot import"),
+        ({"signals": ("json:__name__",)}, "not a function"),
+        ({"signals": ("proxy", "other"), "rule": "max"}, "mean, wco, uwo"),
+        ({"signals": ("proxy", "other"), "rule": "uwo", "weight": -0.1}, "cannot be negative"),
+        ({"length_limit": 4, "length_buffer": 5}, "buffer"),
+        ({"gold.at_most": 1.0, "lagrange_rate": -0.1}, "reward.lagrange_rate"),
+        ({"gold.at_most": 1.0, "lagrange_ceiling": -1.0}, "reward.lagrange_ceiling"),
+    ],
+)
+def test_wrong_options(options, message, words_are_tokens):
     with pytest.raises(InputError, match=message):
-        Constrained(SIGNALS, "proxy", limits, **options)
+        assemble(BUILT, {f"reward.{name}": value for name, value in options.items()})
 
 
-def test_an_unknown_kind_of_constraint():
-    with pytest.raises(InputError, match="at_most, at_least"):
-        Constraint("b", 1.0, "below")
+def test_a_rule_with_nothing_to_put_together_is_refused_before_a_study():
+    rule = RewardOptions.read({"reward.rule": None, "learning_rate": None})
+    rule.check(OF_TASK)
+    rule.check(OF_TASK, ensemble=("proxy", "other"))
+    RewardOptions.read({"reward.rule": None, "reward.signals": None}).check(OF_TASK, ())
+    with pytest.raises(InputError, match="puts several signals together"):
+        rule.check(OF_TASK, ensemble=())
+
+
+@pytest.mark.parametrize(
+    ("options", "ensemble", "expected"),
+    [
+        ({"learning_rate": 0.1}, (), {"proxy"}),
+        ({"reward.signals": ("other", "gold")}, (), {"other", "gold"}),
+        ({"reward.gold.at_least": 0.1}, (), {"proxy", "gold"}),
+        ({"reward.rule": "mean"}, ("proxy_0", "proxy_1"), {"proxy_0", "proxy_1"}),
+    ],
+)
+def test_what_a_run_is_trained_on(options, ensemble, expected):
+    assert RewardOptions.read(options).trained_on("proxy", ensemble) == expected
+    assert maybe_trained_on(options, {}, "proxy", ensemble) == expected
+
+
+def test_what_some_configuration_of_a_space_is_trained_on():
+    numbers = {"learning_rate": (), "reward.kl.at_most": ()}
+    assert maybe_trained_on({}, numbers, "proxy") == {"proxy", "kl"}
+    listed = {"reward.signals": ("proxy", ("other", "gold"))}
+    assert maybe_trained_on({}, listed, "proxy") == {"proxy", "other", "gold"}
+    rule = {"reward.rule": ("mean", "wco")}
+    assert maybe_trained_on({}, rule, "proxy", ("one", "two")) == {"one", "two"}
+
+
+def test_a_limit_and_a_constraint_count_tokens(tmp_path):
+    """By character `abc de` is two words and six tokens: half way into the buffer of 4, and 3 above the limit of 3."""
+    pytest.importorskip("transformers", reason="needs the extra rlhf")
+    from tokenizers import Regex, pre_tokenizers
+
+    write_tokenizer(tmp_path, [*"abcdef", " "])
+    tokenizer = load_tokenizer(tmp_path)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.save_pretrained(tmp_path)
+    task = built(tmp_path, signals={"gold": lambda prompts, texts: [0.0] * len(texts)})
+    batch = (["a", "a"], ["abc de", "ab"])
+    limited = assemble(task, {"reward.length_limit": 8, "reward.length_buffer": 4})
+    assert limited(*batch) == [-0.5, 0.0]
+    reward = assemble(task, {"reward.length.at_most": 3.0, "reward.lagrange_rate": 1.0})
+    assert reward.learn(*batch) == [0.0, 0.0]
+    assert reward.multipliers == {"length at_most": 1.0}  # mean 4 against 3
+    assert reward(*batch) == [-3.0, 1.0]
+
+
+def test_it_is_the_length_that_evaluations_report(tmp_path):
+    pytest.importorskip("transformers", reason="needs the extra rlhf")
+    write_policy(tmp_path)
+    policy, tokenizer = load(tmp_path)
+    drawn = sample(policy, tokenizer, ["a b"] * 64, 8, 0)
+    # No text is left of these.
+    special = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id}
+    (tokens, _, mask), *_ = drawn.batches
+    rows = [set(row[counted].tolist()) for row, counted in zip(tokens, mask.bool(), strict=True)]
+    plain = [place for place, row in enumerate(rows) if not special & row]
+    task = built(tmp_path, signals={"gold": lengths})
+    found = assemble(task, {"reward.length.at_most": 0.0}).signals["length"]([], drawn.texts)
+    assert len(plain) > 20
+    assert [found[place] for place in plain] == [drawn.lengths[place] for place in plain]
+    assert len({found[place] for place in plain}) > 3

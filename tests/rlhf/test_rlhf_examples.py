@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from autorl.core.types import InputError
-from autorl.trainers.language.data.columns import Reader, chat_renderer
-from autorl.trainers.language.data.splits import comparable
+from autorl.trainers.language.data.rows import Reader, chat_renderer, comparable
 
 
 def shown(messages):

@@ -1,96 +1,44 @@
 """A user's reward functions, plain or as TRL calls them, with columns of the data."""
 
 import pytest
-from user_code import importable
+from rlhf_support import build_files, built, files_options, importable
 
 from autorl.core.types import InputError
+from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.rewards.user_signals import function_signal, is_function
+from autorl.trainers.language.tasks.files import FILES
 
 CODE = """
 def plain(texts, answers):
     return [len(text) + len(answer) for text, answer in zip(texts, answers)]
 
-def exact(prompts, completions, answer):
+def checked(prompts, completions, answer=None):
+    return [float(text == wanted) for text, wanted in zip(completions, answer or ["?"] * len(completions))]
+
+def exact(prompts, completions, *, answer):
     return [float(text == wanted) for text, wanted in zip(completions, answer)]
 
 def like_trl(completions, **rest):
     rows = zip(completions, rest["answer"], rest["prompts"])
     return [float(text in wanted and prompt != "") for text, wanted, prompt in rows]
 
-def optional(prompts, completions, scale=2.0):
-    return [scale] * len(completions)
-
-def short(prompts, completions):
-    return [1.0]
-
-def alone(text):
-    return 1.0
-"""
-ROWS = [
-    ("p", {"prompt": "p", "answer": "x"}),
-    ("q", {"prompt": "q", "answer": "y z"}),
-    ("p", {"prompt": "p", "answer": "x"}),
-]
-KEY = "environment.kwargs.signals.gold"
-
-
-@pytest.fixture(autouse=True)
-def _module(tmp_path, monkeypatch):
-    with importable("users_own_rewards", CODE, tmp_path, monkeypatch):
-        yield
-
-
-def signal(name, rows=ROWS):
-    return function_signal(f"users_own_rewards:{name}", rows, KEY)
-
-
-def test_functions_of_prompts_and_completions():
-    assert signal("plain")(["p", "qq"], ["a", "bb"]) == [2.0, 4.0]
-    assert signal("optional")(["p"], ["a"]) == [2.0]
-
-
-def test_further_parameters_are_columns_by_prompt():
-    assert signal("exact")(["q", "p", "q"], ["y z", "y z", "x"]) == [1.0, 0.0, 0.0]
-    assert signal("like_trl")(["q", "p"], ["z", "z"]) == [1.0, 0.0]
-
-
-def test_columns_that_are_missing_or_not_one_per_prompt_are_refused():
-    with pytest.raises(InputError, match="takes 'answer', and the data has no such column"):
-        signal("exact", [("p", {"prompt": "p"})])
-    both = [*ROWS, ("q", {"prompt": "q", "answer": "other"})]
-    with pytest.raises(InputError, match="'answer', which has two values for the prompt 'q'"):
-        signal("exact", both)
-    with pytest.raises(
-        InputError, match="like_trl failed: KeyError"
-    ):  # such a column is not handed on
-        signal("like_trl", both)(["p"], ["x"])
-
-
-def test_what_is_no_reward_function_is_refused():
-    with pytest.raises(InputError, match=r"must take prompts and completions, not \(text\)"):
-        signal("alone")
-    with pytest.raises(InputError, match="cannot import"):
-        signal("nothing")
-    with pytest.raises(InputError, match="returned 1 number for 2 completions"):
-        signal("short")(["p", "p"], ["a", "b"])
-
-
-def test_a_function_is_told_from_a_folder(tmp_path):
-    (tmp_path / "a:b").mkdir()
-    assert is_function("users_own_rewards:exact")
-    assert not is_function("models/reward")
-    assert not is_function(str(tmp_path / "a:b"))
-
-
-FAULTS = """
-def of_messages(completions, **rest):
-    return [len(completion[0]["content"]) for completion in completions]
+def by_name(completions, **rest):
+    return [float(len(rest.get("answer", ()))) for _ in completions]
 
 async def slow(prompts, completions):
     return [float(len(text)) for text in completions]
 
 async def slow_column(completions, answer, **rest):
     return [float(text == wanted) for text, wanted in zip(completions, answer)]
+
+def short(prompts, completions):
+    return [1.0]
+
+def alone(text):
+    return 1.0
+
+def of_messages(completions, **rest):
+    return [len(completion[0]["content"]) for completion in completions]
 
 def none(prompts, completions):
     return [None for text in completions]
@@ -104,106 +52,152 @@ def single(prompts, completions):
 def missing(prompts, completions):
     return [{}["x"] for text in completions]
 
-def steps(prompts, completions):
-    return [len(text[0]["content"]) for text in completions]
-
 def no_memory(prompts, completions):
     raise MemoryError
 """
+ROWS = [
+    {"prompt": "p", "answer": "x"},
+    {"prompt": "q", "answer": "y z"},
+    {"prompt": "p", "answer": "x"},
+]
+TWICE = [*ROWS, {"prompt": "q", "answer": "other"}]
+KEY = "environment.kwargs.signals.gold"
 
 
-@pytest.fixture
-def faults(tmp_path, monkeypatch):
-    with importable("faulty_rewards", FAULTS, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _module(tmp_path, monkeypatch):
+    with importable("own_rewards", CODE, tmp_path, monkeypatch):
         yield
 
 
+def signal(name, rows=ROWS):
+    return function_signal(f"own_rewards:{name}", [(row["prompt"], row) for row in rows], KEY)
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "rows", "prompts", "completions", "expected"),
     [
-        (
-            "of_messages",
-            r"of_messages failed: TypeError: string indices .* are texts, not messages",
-        ),
-        ("none", "none returned None, expected a number for each completion; None"),
-        ("words", "words returned 'good', expected a number"),
-        ("single", "single failed: TypeError: 'float' object is not iterable"),
-        ("missing", "missing failed: KeyError: 'x'"),
+        ("plain", ROWS, ["p", "qq"], ["a", "bb"], [2.0, 4.0]),
+        ("exact", ROWS, ["q", "p", "q"], ["y z", "y z", "x"], [1.0, 0.0, 0.0]),
+        ("like_trl", ROWS, ["q", "p"], ["z", "z"], [1.0, 0.0]),
+        ("slow", ROWS, ["p", "q"], ["a", "bb"], [1.0, 2.0]),
+        ("slow_column", ROWS, ["p", "q"], ["x", "x"], [1.0, 0.0]),
+        # A parameter with a default is a column where there is one.
+        ("checked", ROWS, ["q", "p"], ["y z", "y z"], [1.0, 0.0]),
+        ("checked", [{"prompt": "p"}], ["p", "p"], ["x", "?"], [0.0, 1.0]),
+        # A further column that is not whole is left out in silence.
+        ("by_name", [*ROWS, {"prompt": "r"}], ["p"], ["a"], [0.0]),
+        ("by_name", ROWS, ["p"], ["a"], [1.0]),
     ],
 )
-def test_what_goes_wrong_in_a_reward_says_in_which(name, message, faults):
-    with pytest.raises(InputError, match=f"{KEY}: faulty_rewards:{message}"):
-        function_signal(f"faulty_rewards:{name}", ROWS, KEY)(["p", "q"], ["a", "b"])
+def test_a_function_is_given_what_it_takes(name, rows, prompts, completions, expected):
+    assert signal(name, rows)(prompts, completions) == expected
 
 
-def test_an_asynchronous_reward_is_awaited(faults):
-    assert function_signal("faulty_rewards:slow", ROWS, KEY)(["p", "q"], ["a", "bb"]) == [1.0, 2.0]
-    assert function_signal("faulty_rewards:slow_column", ROWS, KEY)(["p", "q"], ["x", "x"]) == [
-        1.0,
-        0.0,
-    ]
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("exact", [{"prompt": "p"}], "takes 'answer', and the data has no such column"),
+        ("exact", TWICE, "exact takes 'answer', which has two values for the prompt 'q'"),
+        ("checked", TWICE, "checked takes 'answer', which has two values for the prompt 'q'"),
+        ("checked", [*ROWS, {"prompt": "r"}], "which has no value for the prompt 'r'"),
+        ("alone", ROWS, r"must take prompts and completions, not \(text\)"),
+        ("nothing", ROWS, "cannot import"),
+    ],
+)
+def test_a_function_that_does_not_fit_is_refused(name, rows, message):
+    with pytest.raises(InputError, match=message):
+        signal(name, rows)
 
 
-def test_failures_of_the_machine_keep_their_kind(faults):
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("of_messages", ROWS, r"failed: TypeError: string indices .* are texts, not messages"),
+        ("none", ROWS, "returned None, expected a number for each completion; None"),
+        ("words", ROWS, "returned 'good', expected a number"),
+        ("single", ROWS, "failed: TypeError: 'float' object is not iterable"),
+        ("missing", ROWS, "failed: KeyError: 'x'"),
+        ("short", ROWS, "returned 1 number for 2 completions"),
+        ("like_trl", TWICE, "failed: KeyError"),  # such a column is not handed on
+    ],
+)
+def test_what_goes_wrong_in_a_reward_says_in_which(name, rows, message):
+    with pytest.raises(InputError, match=f"{KEY}: own_rewards:{name} {message}"):
+        signal(name, rows)(["p", "q"], ["a", "b"])
+
+
+def test_failures_of_the_machine_keep_their_kind():
     with pytest.raises(MemoryError):
-        function_signal("faulty_rewards:no_memory", ROWS, KEY)(["p"], ["a"])
+        signal("no_memory")(["p"], ["a"])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (
-            {"reward.signals": "faulty_rewards:missing"},
-            "reward.signals: faulty_rewards:missing failed: KeyError",
+            {"signals": "own_rewards:missing"},
+            "reward.signals: own_rewards:missing failed: KeyError",
         ),
-        (
-            {"reward.signals": ["gold", "faulty_rewards:none"], "reward.rule": "mean"},
-            "faulty_rewards:none returned None",
-        ),
-        (
-            {"reward.process": "faulty_rewards:steps"},
-            "reward.process: faulty_rewards:steps failed: TypeError",
-        ),
+        ({"signals": ["gold", "own_rewards:none"], "rule": "mean"}, "own_rewards:none returned N"),
+        ({"process": "own_rewards:of_messages"}, "reward.process: own_rewards:of_messages failed"),
     ],
 )
-def test_functions_among_the_options_of_the_reward_are_named_too(options, message, faults):
-    from types import SimpleNamespace
-
-    from autorl.trainers.language.rewards.options import RewardOptions
-
-    built = SimpleNamespace(
-        name="t",
-        signals={"gold": lambda prompts, texts: [0.0] * len(texts)},
-        training="gold",
-        ensemble=(),
-    )
+def test_functions_among_the_options_of_the_reward_are_named_too(options, message):
+    task = built(signals={"gold": lambda prompts, texts: [0.0] * len(texts)})
+    given = {f"reward.{name}": value for name, value in options.items()}
     with pytest.raises(InputError, match=message):
-        RewardOptions.read(options).signal(built)(["p"], ["a"])
+        RewardOptions.read(given).signal(task)(["p"], ["a"])
 
 
-def test_a_reward_is_called_once_before_a_study(faults, tmp_path):
+def test_a_function_is_told_from_a_folder(tmp_path):
+    (tmp_path / "a:b").mkdir()
+    assert is_function("own_rewards:exact")
+    assert not is_function("models/reward")
+    assert not is_function(str(tmp_path / "a:b"))
+
+
+PROMPTS = [f"prompt {number}" for number in range(20)]
+ANSWERED = [{"prompt": prompt, "answer": prompt[-1]} for prompt in PROMPTS]
+GOLD = {"training": "gold", "selection": "length", "report": "gold"}
+
+
+def test_a_reward_is_called_once_before_a_study(tmp_path):
     """The task `files` calls every signal on a few rows; nothing is trained for it."""
-    import json
-
-    from autorl.trainers.language.tasks.files import FILES
-
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "data.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"p {number}"}) + "\n" for number in range(20))
-    )
-    options = {
-        "model": str(tmp_path),
-        "data": str(tmp_path / "data.jsonl"),
-        "training": "fine",
-        "selection": "gold",
-    }
-    options |= {
-        "report": "gold",
-        "signals": {"fine": "faulty_rewards:slow", "gold": "faulty_rewards:of_messages"},
-    }
-    with pytest.raises(
-        InputError, match=r"signals\.gold: faulty_rewards:of_messages failed: TypeError"
-    ):
+    signals = {"fine": "own_rewards:slow", "gold": "own_rewards:of_messages"}
+    options = files_options(tmp_path, ANSWERED, **GOLD, signals=signals)
+    with pytest.raises(InputError, match=r"signals\.gold: own_rewards:of_messages failed: TypeE"):
         FILES.with_options(options).check(options)
-    options["signals"]["gold"] = "users_own_rewards:plain"
+    signals["gold"] = "own_rewards:plain"
     assert FILES.with_options(options).check(options) == ["prompts"]
+
+
+@pytest.mark.parametrize("name", ["checked", "exact"])
+def test_every_prompt_that_is_sampled_from_has_its_answer(name, tmp_path):
+    """From the data, from `prompts` beside texts or other data, and from a held-out set whose answers then count."""
+    others = [{"prompt": f"other {number}", "chosen": "a", "rejected": "b"} for number in range(20)]
+    texts = [{"text": f"text {number}"} for number in range(20)]
+    asked = [{"prompt": prompt} for prompt in PROMPTS]
+    apart = [{"prompt": prompt, "answer": "kept"} for prompt in PROMPTS[:4]]
+    own = {row["prompt"]: row["answer"] for row in ANSWERED}
+    kept = own | {row["prompt"]: row["answer"] for row in apart}
+    for wanted, data, more in (
+        (own, ANSWERED, {}),
+        (own, others, {"prompts": ANSWERED}),
+        (own, texts, {"prompts": ANSWERED}),
+        (own, ANSWERED, {"prompts": asked}),
+        (kept, ANSWERED, {"held_out": apart}),
+        (kept, ANSWERED, {"held_out": apart, "prompts": ANSWERED}),
+    ):
+        options = GOLD | {"signals": {"gold": f"own_rewards:{name}"}} | more
+        task = build_files(tmp_path, data, **options)
+        assert set(task.prompts) | set(task.held_out) == set(PROMPTS)
+        assert task.signals["gold"](PROMPTS, [wanted[prompt] for prompt in PROMPTS]) == [1.0] * 20
+        assert task.signals["gold"](PROMPTS, ["no"] * 20) == [0.0] * 20
+
+
+def test_prompts_without_the_column_of_the_data_are_refused(tmp_path):
+    asked = [{"prompt": f"other {number}"} for number in range(20)] + ANSWERED
+    signals = {"gold": "own_rewards:exact"}
+    with pytest.raises(InputError, match="'answer', which has no value for the prompt 'other 0'"):
+        build_files(tmp_path, ANSWERED, **GOLD, signals=signals, prompts=asked)

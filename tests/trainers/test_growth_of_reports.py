@@ -3,7 +3,6 @@
 from growth_exponent import exponent
 from segments import segment
 
-from autorl.core.types import Report
 from autorl.trainers.metrics import Collector, MetricSource
 from autorl.trainers.user_code import Told
 
@@ -14,7 +13,7 @@ def test_reports_of_a_segment_are_linear():
     def tell(points):
         told = Told(SEGMENT, lambda report: None)
         for step in range(1, points + 1):
-            told.add(Report("0.0", step, {"value": 1.0}))
+            told.tell(step, {"value": 1.0})
 
     assert exponent(tell, 200) < 1.1
 

@@ -9,8 +9,7 @@ import pytest
 from patience import PATIENCE
 
 from autorl.core.types import InputError
-from autorl.trainers.metric_lines import number, parse_line
-from autorl.trainers.metrics import Collector, MetricSource
+from autorl.trainers.metrics import Collector, MetricSource, number, parse_line
 
 OPENRLHF = (
     "INFO 11-03 09:15:27 ppo_trainer.py:547] \N{SPARKLES} Global step 12: "

@@ -25,15 +25,15 @@ from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, Trai
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers.offline.learner import Learner
-from autorl.trainers.offline.trainer import METHODS
-from autorl.trainers.offline.transitions import (
+from autorl.trainers.offline.learner import (
+    Learner,
     Transitions,
     flat,
     from_unit,
     read_transitions,
     to_unit,
 )
+from autorl.trainers.offline.trainer import METHODS
 
 torch.set_num_threads(1)  # as the executors do
 # Either is read; the extra brings the first.

@@ -5,16 +5,15 @@ import pickle
 import re
 from pathlib import Path
 
+import made_landscapes
 import numpy as np
-import pandas as pd
 import pytest
 import segments
 from replay_space import SPACE
 from scipy.stats import spearmanr
 
-import autorl
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
-from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
+from autorl.landscapes import Landscape, Objective
 from autorl.landscapes.benchmark import Surrogate
 from autorl.landscapes.importers import import_any
 from autorl.study import Study
@@ -49,56 +48,21 @@ def write(folder, *, sigma=SIGMA, shared=0.0, crash=True, levels=level, seeds=SE
     rng = np.random.default_rng(0)
     configs = {number: SPACE.sample(rng) for number in range(N)}
     common = {seed: shared * rng.normal() for role in seeds for seed in seeds[role]}
+    runs = []
     cells = ((number, role, seed) for number in range(N) for role in seeds for seed in seeds[role])
-    runs, evals = [], []
-    for run_id, (number, role, seed) in enumerate(cells):
+    for number, role, seed in cells:
         config = configs[number]
         failed = crash and crashes(config) and rng.random() < 0.5
         steps = 250 if failed else 400
-        runs.append(
-            {
-                **{
-                    "run_id": run_id,
-                    "config_id": number,
-                    "seed": seed,
-                    "seed_role": role,
-                    "algorithm": "toy",
-                },
-                **{"environment": "Toy-v0", "parent_run": None, "start_step": 0, "member": None},
-                **{"status": "crash" if failed else "done", "environment_steps": steps},
-                "wall_seconds": steps * (2.0 if config["kind"] == "c" else 1.0),
-            }
-        )
         noise = common[seed] + sigma * rng.normal()
-        evals += [
-            {
-                "run_id": run_id,
-                "step": step,
-                "eval_return": levels(config) * step / 400 + noise,
-                "length": step / 1.0,
-            }
+        curve = {
+            step: {"eval_return": levels(config) * step / 400 + noise, "length": step / 1.0}
             for step in STEPS
             if step <= steps
-        ]
-    frame = pd.DataFrame(runs)
-    segments = frame[["run_id", "seed", "config_id", "member"]].assign(
-        segment=frame["run_id"].astype(str),
-        parent=None,
-        from_step=0,
-        to_step=frame["environment_steps"],
-    )
-    base = {
-        "id": "toys/toy/Toy-v0",
-        "description": "Made.",
-        "algorithm": "toy",
-        "environment": "Toy-v0",
-    }
-    manifest = Manifest(
-        **{**base, "steps": STEPS, "seeds": FrozenMap(seeds), "licence": "CC0", **fields}
-    )
-    tables = Tables(config_rows(SPACE, configs, "sobol"), frame, pd.DataFrame(evals), segments)
-    write_landscape(folder / manifest.id, tables, manifest, SPACE)
-    return Landscape(folder / manifest.id)
+        }
+        seconds = steps * (2.0 if config["kind"] == "c" else 1.0)
+        runs.append((number, role, seed, "crash" if failed else "done", steps, seconds, curve))
+    return made_landscapes.write(folder, SPACE, configs, runs, steps=STEPS, seeds=seeds, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -143,16 +107,12 @@ class TestSurrogate(TrainerConformance):
 
 def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     """Oracle: scikit-learn's own prediction and out-of-bag prediction of a forest with the same options."""
+    columns = [(name, SPACE.hyperparameters[name]) for name in SPACE.names]
+    configs = [landscape.config(number) for number in range(N)]
     units = np.array(
         [
-            [
-                SPACE.hyperparameters[name].to_unit(
-                    config.get(name, SPACE.hyperparameters[name].default)
-                )
-                for name in names
-            ]
-            for names in [SPACE.names]
-            for config in map(landscape.config, range(N))
+            [item.to_unit(config.get(name, item.default)) for name, item in columns]
+            for config in configs
         ],
         dtype=np.float32,
     )
@@ -233,13 +193,9 @@ def test_failures_happen_as_often_as_recorded(surrogate, spec):
         )
         assert crashes(surrogate.landscape.config(int(donor[1])))
     assert all(train(spec, good, seed=seed).status is Status.DONE for seed in range(100))
-    assert surrogate.score(bad, failed_seed(outcomes), "tuning", 400) == pytest.approx(
-        float(surrogate.landscape.grid.values.min())
-    )
-
-
-def failed_seed(outcomes):
-    return next(seed for seed, outcome in enumerate(outcomes) if outcome.status is Status.CRASH)
+    seed = outcomes.index(failed[0])
+    worst = float(surrogate.landscape.grid.values.min())
+    assert surrogate.score(bad, seed, "tuning", 400) == pytest.approx(worst)
 
 
 def test_the_cost_is_simulated_and_the_score_is_stated(spec, landscape):
@@ -382,23 +338,6 @@ def test_the_same_study_gives_the_same_result_with_processes(landscape):
         two.incumbent,
         two.tuning,
         two.test.value,
-    )
-
-
-def test_an_objective_is_tuned_like_any_function(landscape):
-    objective = landscape.surrogate()
-    seeds = autorl.SeedPlan(2, 3)
-    result = autorl.tune(
-        objective,
-        objective.space,
-        steps=objective.horizon,
-        runs=24,
-        optimizer="random",
-        seeds=seeds,
-    )
-    config = result.incumbent.config
-    assert result.tuning == pytest.approx(
-        np.mean([objective(config, seed=seed) for seed in (0, 1)])
     )
 
 

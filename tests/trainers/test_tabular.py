@@ -5,38 +5,28 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import segments
 import yaml
+from made_landscapes import write
 from replay_space import SPACE
 
 import autorl
 from autorl.core.seeds import FIRST_TEST_SEED
-from autorl.core.types import (
-    Checkpoint,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Status,
-    TrainerSpec,
-)
-from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
+from autorl.landscapes import Landscape
 from autorl.landscapes.importers import import_any
 from autorl.study import Study
 from autorl.study.spec import load_spec
-from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load, saved_state
+from autorl.testing.trainers import Case, Runner, TrainerConformance
+from autorl.trainers import load
 
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (10, 11, 12, 13, 14), "test": (50, 51, 52)}
 N = 40
 SECONDS = 8.0
-CRASHED, STOPPED, PARTLY_TESTED = (
-    3,
-    4,
-    5,
-)  # configurations that end badly, early, or have no test runs
+# Configurations that end badly, early, or have no test runs.
+CRASHED, STOPPED, PARTLY_TESTED = 3, 4, 5
 ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes/cc_cartpole_dqn.csv.gz"
 
 
@@ -53,67 +43,26 @@ def cells():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def landscape(tmp_path_factory):
     rng = np.random.default_rng(0)
     configs = {number: SPACE.sample(rng) for number in range(N)}
-    runs, evals = [], []
-    for run_id, (number, role, seed) in enumerate(cells()):
+    runs = []
+    for number, role, seed in cells():
         status = {CRASHED: "crash", STOPPED: "stopped"}.get(number, "done")
         steps = {"crash": 250, "stopped": 300, "done": 400}[status]
-        runs.append(
-            {
-                **{
-                    "run_id": run_id,
-                    "config_id": number,
-                    "seed": seed,
-                    "seed_role": role,
-                    "algorithm": "toy",
-                },
-                **{
-                    "environment": "Toy-v0",
-                    "parent_run": None,
-                    "start_step": 0,
-                    "member": None,
-                    "status": status,
-                },
-                **{"environment_steps": steps, "wall_seconds": SECONDS * steps / 400},
-            }
-        )
-        evals += [
-            {
-                "run_id": run_id,
-                "step": step,
-                "eval_return": value(number, seed, step),
-                "length": float(step),
-            }
+        curve = {
+            step: {"eval_return": value(number, seed, step), "length": float(step)}
             for step in STEPS
             if step <= steps
-        ]
-    frame = pd.DataFrame(runs)
-    segments = frame[["run_id", "seed", "config_id", "member"]].assign(
-        segment=frame["run_id"].astype(str),
-        parent=None,
-        from_step=0,
-        to_step=frame["environment_steps"],
-    )
-    manifest = Manifest(
-        id="toys/toy/Toy-v0",
-        description="A made landscape.",
-        algorithm="toy",
-        environment="Toy-v0",
-        steps=STEPS,
-        seeds=FrozenMap(SEEDS),
-        licence="CC0",
-    )
-    target = tmp_path_factory.mktemp("landscapes") / manifest.id
-    tables = Tables(config_rows(SPACE, configs, "sobol"), frame, pd.DataFrame(evals), segments)
-    write_landscape(target, tables, manifest, SPACE)
-    return target
+        }
+        runs.append((number, role, seed, status, steps, SECONDS * steps / 400, curve))
+    place = tmp_path_factory.mktemp("landscapes")
+    return write(place, SPACE, configs, runs, steps=STEPS, seeds=SEEDS)
 
 
 @pytest.fixture(scope="module")
-def landscape(folder):
-    return Landscape(folder)
+def folder(landscape):
+    return landscape.path
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +100,6 @@ class TestTabular(TrainerConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def runner(cls, _case, tmp_path_factory):
-        from autorl.testing.trainers import Runner
-
         return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
 
 
@@ -171,66 +118,42 @@ def test_a_recorded_configuration_is_answered_by_its_run(landscape, trainer):
                     assert report.metrics["length"] == report.step
 
 
-def test_a_seed_past_the_last_one_is_refused(landscape, trainer):
+def test_a_seed_past_the_last_one_is_refused_or_says_that_it_repeats(landscape, trainer):
+    config = landscape.config(0)
     for seed, role in ((5, "tuning"), (103, "test"), (99, "test")):
-        with pytest.raises(
-            InputError, match=rf"{role} seeds, .*seed {seed} would repeat one of them"
-        ):
+        with pytest.raises(InputError, match=rf"{role} seeds, .*seed {seed} would repeat one of"):
             train(trainer, segment(landscape, 0, seed=seed, role=role))
         with pytest.raises(InputError, match="would repeat"):
-            landscape.objective()(landscape.config(0), seed=seed, role=role)
-
-
-def test_a_seed_past_the_last_one_says_that_it_repeats(landscape):
-    trainer = load(
-        TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path), wrap_seeds=True))
-    )
-    sixth = train(trainer, segment(landscape, 0, seed=5))
-    assert [dict(report.metrics) for report in sixth.reports] == [
-        dict(report.metrics) for report in train(trainer, segment(landscape, 0, seed=0)).reports
-    ]
+            landscape.objective()(config, seed=seed, role=role)
+    options = FrozenMap(landscape=str(landscape.path), wrap_seeds=True)
+    wrapping = load(TrainerSpec("tabular", options))
+    first, sixth = (train(wrapping, segment(landscape, 0, seed=seed)) for seed in (0, 5))
+    assert [one.metrics for one in sixth.reports] == [one.metrics for one in first.reports]
     assert "what seed 0 does" in sixth.notes[0]
-    assert (
-        "what seed 101 does"
-        in train(trainer, segment(landscape, 0, seed=104, role="test")).notes[0]
-    )
+    of_test = train(wrapping, segment(landscape, 0, seed=104, role="test"))
+    assert "what seed 101 does" in of_test.notes[0]
     wrapped = landscape.objective(wrap_seeds=True)
-    assert wrapped(landscape.config(0), seed=6) == wrapped(landscape.config(0), seed=1)
-    assert pickle.loads(pickle.dumps(wrapped))(landscape.config(0), seed=6) == wrapped(
-        landscape.config(0), seed=1
-    )
+    again = pickle.loads(pickle.dumps(wrapped))
+    assert wrapped(config, seed=6) == wrapped(config, seed=1) == again(config, seed=6)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("seeds", "message"),
     [
-        (
-            {"seeds": {"tuning": 6, "test": 3}},
-            "seeds.tuning: .* records 5 tuning seeds, 0..4 .* seed 5 would repeat",
-        ),
-        (
-            {"seeds": {"tuning": 5}},
-            "seeds.test: .* records 3 test seeds, 100..102 .* seed 103 would repeat",
-        ),
-        ({"seeds": {"tuning": [10, 11], "test": 1}}, "seeds.tuning: .* seed 10 would repeat"),
+        ({"tuning": 6, "test": 3}, "seeds.tuning: .* records 5 tuning seeds, 0..4 .* seed 5 would"),
+        ({"tuning": 5}, "seeds.test: .* records 3 test seeds, 100..102 .* seed 103 would repeat"),
+        ({"tuning": [10, 11], "test": 1}, "seeds.tuning: .* seed 10 would repeat"),
     ],
 )
-def test_a_study_with_more_seeds_than_are_recorded_does_not_begin(
-    folder, tmp_path, changes, message
-):
+def test_a_study_with_more_seeds_than_are_recorded_does_not_begin(folder, tmp_path, seeds, message):
     with pytest.raises(InputError, match=message):
-        Study.create(study_over(folder, SPACE, **changes), tmp_path / "study")
+        Study.create(study_over(folder, SPACE, seeds=seeds), tmp_path / "study")
     assert not (tmp_path / "study").exists()
-    kwargs = {"landscape": str(folder), "wrap_seeds": True}
-    Study.in_memory(
-        study_over(folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, **changes)
-    ).close()
-
-
-def test_test_seeds_count_only_if_they_are_used(folder):
-    Study.in_memory(
-        study_over(folder, SPACE, seeds={"tuning": 5, "test": 10}, test={"top": 0})
-    ).close()
+    wrapping = {"name": "tabular", "kwargs": {"landscape": str(folder), "wrap_seeds": True}}
+    Study.in_memory(study_over(folder, SPACE, trainer=wrapping, seeds=seeds)).close()
+    # Test seeds count only if they are used.
+    unused = {"seeds": {"tuning": 5, "test": 10}, "test": {"top": 0}}
+    Study.in_memory(study_over(folder, SPACE, **unused)).close()
 
 
 @pytest.mark.parametrize("given", ["toys/toy/Toy-v0", "landscapes/toys/toy/Toy-v0"])
@@ -272,64 +195,48 @@ def test_an_evaluation_between_two_recorded_steps_is_the_earlier_one(landscape, 
     assert outcome.reached == 450
 
 
+def begun(landscape, number, folder, until, *points):
+    place = {"save": True, "folder": str(folder / str(until)), "until": until}
+    return segment(landscape, number, evaluate_at=points, **place)
+
+
 def test_a_segment_goes_on_to_the_first_recorded_step(landscape, trainer, tmp_path):
     assert [trainer.align(landscape.config(2), step) for step in (30, 100, 130)] == [100, 100, 130]
-    short = segment(
-        landscape, 2, until=30, evaluate_at=(30,), save=True, folder=str(tmp_path / "short")
-    )
-    first = train(trainer, short)
+    first = train(trainer, begun(landscape, 2, tmp_path, 30, 30))
     assert (first.reached, first.cost["environment_steps"]) == (100, 100)
     assert first.reports[0].metrics["eval_return"] == pytest.approx(value(2, 10, 100), rel=1e-6)
-    rest = train(
-        trainer, segment(landscape, 2, parent=first.checkpoint, start=100, evaluate_at=(200, 400))
-    )
-    assert rest.cost["environment_steps"] == 300
-
-
-def test_what_was_not_recorded_is_not_made_up(landscape, trainer):
+    more = {"parent": first.checkpoint, "start": 100, "evaluate_at": (200, 400)}
+    assert train(trainer, segment(landscape, 2, **more)).cost["environment_steps"] == 300
+    with pytest.raises(InputError, match="checkpoint is at step 100"):
+        train(trainer, segment(landscape, 2, **more | {"start": 200}))
     with pytest.raises(InputError, match="end at step 400"):
         train(trainer, segment(landscape, 0, until=500, evaluate_at=(500,)))
 
 
 def test_the_cost_is_the_recorded_one(landscape, trainer, tmp_path):
-    whole = train(trainer, segment(landscape, 0))
-    assert (whole.cost["environment_steps"], whole.cost["wall_seconds"]) == (
-        400,
-        pytest.approx(SECONDS),
+    first = train(trainer, begun(landscape, 0, tmp_path, 100, 100))
+    more = {"parent": first.checkpoint, "start": 100, "evaluate_at": (200, 300, 400)}
+    runs = (
+        train(trainer, segment(landscape, 0)),
+        first,
+        train(trainer, segment(landscape, 0, **more)),
     )
-    half = segment(
-        landscape, 0, until=100, evaluate_at=(100,), save=True, folder=str(tmp_path / "half")
-    )
-    first = train(trainer, half)
-    rest = train(
-        trainer,
-        segment(landscape, 0, parent=first.checkpoint, start=100, evaluate_at=(200, 300, 400)),
-    )
-    assert (first.cost["wall_seconds"], rest.cost["wall_seconds"]) == (
-        pytest.approx(2.0),
-        pytest.approx(6.0),
-    )
-    assert rest.cost["environment_steps"] == 300
+    costs = [(run.cost["environment_steps"], run.cost["wall_seconds"]) for run in runs]
+    assert costs == [
+        (400, pytest.approx(SECONDS)),
+        (100, pytest.approx(2.0)),
+        (300, pytest.approx(6.0)),
+    ]
 
 
 def test_a_recorded_failure_happens_at_its_step(landscape, trainer, tmp_path):
-    before = segment(
-        landscape,
-        CRASHED,
-        until=200,
-        evaluate_at=(100, 200),
-        save=True,
-        folder=str(tmp_path / "before"),
-    )
-    first = train(trainer, before)
+    first = train(trainer, begun(landscape, CRASHED, tmp_path, 200, 100, 200))
     assert (first.status, first.reached) == (Status.DONE, 200)
-    then = train(
-        trainer,
-        segment(landscape, CRASHED, parent=first.checkpoint, start=200, evaluate_at=(300, 400)),
-    )
+    more = {"parent": first.checkpoint, "start": 200, "evaluate_at": (300, 400)}
+    then = train(trainer, segment(landscape, CRASHED, **more))
     assert (then.status, then.reached, then.reports) == (Status.CRASH, 250, ())
     assert "recorded as crash" in then.message
-    whole = train(trainer, segment(landscape, CRASHED, save=True, folder=str(tmp_path / "whole")))
+    whole = train(trainer, begun(landscape, CRASHED, tmp_path, 400, *STEPS))
     assert (whole.status, whole.reached, whole.checkpoint) == (Status.CRASH, 250, None)
     assert [report.step for report in whole.reports] == [100, 200]
 
@@ -431,18 +338,6 @@ def test_another_space_or_environment_is_refused(trainer):
         trainer.check(EnvironmentSpec("CartPole-v1"), SPACE.names)
     with pytest.raises(InputError, match="did you mean 'rate'"):
         trainer.check(EnvironmentSpec(), {"rates"})
-
-
-def test_a_checkpoint_of_another_step_is_refused(landscape, trainer, tmp_path):
-    state = {"trainer": "tabular", "step": 100, "values": dict(landscape.config(0))}
-    saved_state.write(tmp_path / saved_state.STATE, state)
-    with pytest.raises(InputError, match="checkpoint is at step 100"):
-        train(
-            trainer,
-            segment(
-                landscape, 0, parent=Checkpoint("x", str(tmp_path)), start=200, evaluate_at=(300,)
-            ),
-        )
 
 
 def study_over(folder, space, **changes):

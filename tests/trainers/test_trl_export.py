@@ -13,7 +13,7 @@ from segments import segment, train
 
 from autorl.core.types import Checkpoint, InputError, TrainerSpec
 from autorl.trainers import load
-from autorl.trainers.rlhf.export import export_model, load_model
+from autorl.trainers.rlhf.trainer import export_model, load_model
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 SMALL = {

@@ -14,9 +14,8 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 from segments import segment, train
 
 from autorl.core.types import EnvironmentSpec, FrozenMap
-from autorl.trainers.language.completion_scores import _encode
 from autorl.trainers.language.models import load_policy, load_tokenizer
-from autorl.trainers.language.sampling import sample
+from autorl.trainers.language.sampling import _encode, sample
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.trl.segment_trainer import AsItIs
 

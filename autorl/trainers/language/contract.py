@@ -11,14 +11,13 @@ References:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from autorl.core.types import InputError
+from autorl.core.types import InputError, SeedRole
 
 Pair: TypeAlias = tuple[str, str, str]
 """prompt, chosen completion, rejected completion."""
@@ -29,56 +28,8 @@ DATA_NOTE = "data: "
 INSTANCE = "instance"
 """The option every task has: the seed of the task itself."""
 
-
-class Signal(ABC):
-    """Scores completions: larger is better."""
-
-    @abstractmethod
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        """Return a score for each of n completions.
-
-        Args:
-            prompts: n texts.
-            completions: n texts, one of each prompt.
-        """
-
-
-class FunctionSignal(Signal):
-    """A function of prompts and completions as a signal."""
-
-    def __init__(self, function: Callable[[Sequence[str], Sequence[str]], list[float]]) -> None:
-        self.function = function
-
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        return self.function(prompts, completions)
-
-
-class LearningSignal(Signal):
-    """A signal that changes with the batches a policy is trained on.
-
-    To score with it changes nothing. A run learns with a copy of its own, and saves and restores
-    what that has learnt.
-    """
-
-    @abstractmethod
-    def learn(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        """Score a training batch, and learn from it afterwards."""
-
-    @abstractmethod
-    def copy(self) -> LearningSignal:
-        """Return a signal like this one that learns apart from it."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold, as JSON."""
-
-    @abstractmethod
-    def load(self, state: Mapping[str, object]) -> None:
-        """Continue from what `state` returned.
-
-        Raises:
-            InputError: it is of a signal that learns something else.
-        """
+Signal: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[float]]
+"""Scores n completions, given with their prompts: larger is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +37,14 @@ class Built:
     """One instance of a task, on disk and in memory.
 
     Attributes:
-        instance: seed of the task itself (its source, its pairs, its reward model), apart from
-            tuning and test seeds.
         reference: folder of the reference policy and its tokenizer. `from_pretrained` reads both
             without a network.
         prompts, pairs: for training. `pairs` is empty where the task has none.
         completions, labelled: (prompt, completion) to imitate, and (prompt, completion, wanted) to
             learn from, where a task has them apart from its pairs. The prompt is "" for plain text.
         held_out, held_out_pairs, held_out_completions: for evaluation only, disjoint from those.
-        test_pairs, test_completions: what test seeds are evaluated on, if not on those of tuning
-            seeds. Each role always has its own half of `held_out`.
+        test_pairs, test_completions: what test seeds are evaluated on. Of `held_out` each role has
+            its own half.
         max_completion: most tokens of a completion, end of sequence included.
         signals: every reward by name, e.g. `proxy` and `gold`.
         training: the signal a policy is trained on.
@@ -104,14 +53,12 @@ class Built:
         report: the metric results are reported in. Win rates are by this signal where it is one.
         ensemble: signals that `reward.rule` puts together unless `reward.signals` names others.
             Empty: none.
-        bounds: smallest and largest value of a metric, where known.
         notes: what a reader of the results must know of the data, e.g. how many rows were left out.
         probe: further metrics of a policy that no signal gives (greedy accuracy, pass@k). It is
             called with the policy, the tokenizer, held-out prompts and a seed.
     """
 
     name: str
-    instance: int
     reference: Path
     prompts: tuple[str, ...]
     held_out: tuple[str, ...]
@@ -122,15 +69,18 @@ class Built:
     report: str
     pairs: tuple[Pair, ...] = ()
     held_out_pairs: tuple[Pair, ...] = ()
-    test_pairs: tuple[Pair, ...] | None = None
+    test_pairs: tuple[Pair, ...] = ()
     completions: tuple[tuple[str, str], ...] = ()
     labelled: tuple[tuple[str, str, bool], ...] = ()
     held_out_completions: tuple[tuple[str, str], ...] = ()
-    test_completions: tuple[tuple[str, str], ...] | None = None
+    test_completions: tuple[tuple[str, str], ...] = ()
     ensemble: tuple[str, ...] = ()
-    bounds: Mapping[str, tuple[float, float]]
     notes: tuple[str, ...] = ()
     probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None
+
+    def pairs_of(self, role: SeedRole) -> tuple[Pair, ...]:
+        """Return the pairs that seeds of a role are evaluated on."""
+        return self.test_pairs if role == "test" else self.held_out_pairs
 
 
 class Task:
@@ -172,8 +122,25 @@ class Task:
         Raises:
             InputError: the options cannot be built.
         """
-        self.check_values(resolve_options(self.options, options, self.name))
+        self.resolved(options)
         return self.kinds
+
+    def resolved(self, options: Mapping[str, object]) -> dict[str, Any]:
+        """Return the defaults of the options with those given on top.
+
+        Raises:
+            InputError: an option the task does not have, or a value out of range.
+        """
+        for option in options:
+            if option not in self.options:
+                allowed = ", ".join((INSTANCE, *self.options))
+                raise InputError(
+                    f"{self.name} has no option {option!r}; allowed: {allowed}",
+                    key="environment.kwargs",
+                )
+        chosen = {**self.options, **options}
+        self.check_values(chosen)
+        return chosen
 
     def check_values(self, chosen: Mapping[str, object]) -> None:
         """Raise `InputError` for a value out of range.
@@ -195,22 +162,10 @@ class Task:
         """
         raise NotImplementedError
 
-
-def resolve_options(
-    defaults: Mapping[str, object], options: Mapping[str, object], name: str
-) -> dict[str, Any]:
-    """Return the defaults of a task's options with those given on top.
-
-    Raises:
-        InputError: an option the task does not have.
-    """
-    for option in options:
-        if option not in defaults:
-            allowed = ", ".join((INSTANCE, *defaults))
-            raise InputError(
-                f"{name} has no option {option!r}; allowed: {allowed}", key="environment.kwargs"
-            )
-    return {**defaults, **options}
+    def built(self, **fields: Any) -> Built:
+        """Make an instance, which has the names of the task."""
+        names = ("name", "training", "selection", "report", "ensemble")
+        return Built(**{name: getattr(self, name) for name in names} | fields)
 
 
 def without_instance(kwargs: Mapping[str, object]) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from autorl.core.seeds import evaluation_seeds, generator
 from autorl.core.types import SeedRole
-from autorl.trainers.language.completion_scores import log_likelihoods, model_rewards
 from autorl.trainers.language.contract import Built, Pair, Task
-from autorl.trainers.language.sampling import sample, sequence_kl
+from autorl.trainers.language.sampling import log_likelihoods, model_rewards, sample, sequence_kl
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -92,6 +91,11 @@ def measure(
     return metrics
 
 
+def answers_of(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+    """Return (prompt, completion) of n pairs, the chosen answer first: 2 n."""
+    return [(prompt, completion) for prompt, *answers in pairs for completion in answers]
+
+
 def pair_likelihoods(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair]
 ) -> list[float]:
@@ -99,8 +103,7 @@ def pair_likelihoods(
 
     The chosen completion of each pair comes first, then the rejected completion.
     """
-    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
-    return log_likelihoods(model, tokenizer, texts)
+    return log_likelihoods(model, tokenizer, answers_of(pairs))
 
 
 def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
@@ -141,11 +144,7 @@ def reward_measures(
         mean report signal of the completion it scores highest among 16 by the reference policy,
         where the task has a signal to judge by.
     """
-    pairs = built.held_out_pairs
-    if role == "test" and built.test_pairs is not None:
-        pairs = built.test_pairs
-    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
-    ranking = _ranking(model_rewards(model, tokenizer, texts))
+    ranking = _ranking(model_rewards(model, tokenizer, answers_of(built.pairs_of(role))))
     by = judge(built)
     if by is None:
         return ranking

@@ -22,24 +22,22 @@ from autorl.core.plain_text import counted
 from autorl.core.plain_values import plain
 from autorl.core.seeds import evaluation_seeds, integer_seed
 from autorl.core.types import (
+    Checkpoint,
     EnvironmentSpec,
     InputError,
     Outcome,
     Report,
     Segment,
-    Status,
     TrainerSpec,
 )
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import Clock, check_start, not_finite
 from autorl.trainers.contract import Change, FixedValue, Trainer
-from autorl.trainers.environment_faults import faults_in_one_line
-from autorl.trainers.offline.learner import APPLIED, Learner
-from autorl.trainers.offline.transitions import Transitions, read_transitions
-from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.gymnasium_tasks import faults_in_one_line
+from autorl.trainers.offline.learner import APPLIED, Learner, Transitions, read_transitions
 from autorl.trainers.saved_state import load_parent, save
 from autorl.trainers.sb3.environments import make_environment
 from autorl.trainers.sb3.evaluation import METRICS, evaluate
+from autorl.trainers.shared import Course, check_names, check_start, search_folders
 
 _CLONING: Mapping[str, Any] = {
     "learning_rate": 3e-4,
@@ -121,7 +119,7 @@ class OfflineTrainer(Trainer):
         return tuple(name for name in METRICS if not name.startswith("train_"))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        clock = Clock()
+        course = Course(segment, report)
         check_start(segment)
         of_model = {name: value for name, value in self.kwargs.items() if name not in _OPTIONS}
         values = {**self.defaults, **of_model, **segment.config}
@@ -129,25 +127,18 @@ class OfflineTrainer(Trainer):
             learner = self._learner(segment, values)
             applied = learner.applied()
             _check_applied(applied, values)
-            reports, step, problem = self._advance(learner, segment, report)
-            saved = None
-            if segment.save and not problem:
+            step = self._advance(learner, course)
+
+            def saved() -> Checkpoint:
+                generator = learner.generator.get_state()
                 state = {
                     "values": plain(values),
-                    "generator": learner.generator.get_state(),
+                    "generator": generator,
                     "learner": learner.state(),
                 }
-                saved = save(segment, f"offline/{self.method}", step, state)
-        return Outcome(
-            segment=segment.id,
-            status=Status.DIVERGED if problem else Status.DONE,
-            reached=step,
-            reports=tuple(reports),
-            cost=clock.cost(step - segment.start),
-            checkpoint=saved,
-            applied=applied,
-            message=f"{problem} at step {step}" if problem else "",
-        )
+                return save(segment, f"offline/{self.method}", step, state)
+
+            return course.outcome(step, applied, saved)
 
     def _data(self) -> Transitions:
         assert self.dataset is not None
@@ -168,27 +159,22 @@ class OfflineTrainer(Trainer):
             generator.set_state(saved["generator"])
         return learner
 
-    def _advance(
-        self, learner: Learner, segment: Segment, report: Callable[[Report], None]
-    ) -> tuple[list[Report], int, str]:
-        """Train to the end of the segment.
+    def _advance(self, learner: Learner, course: Course) -> int:
+        """Train to the end of the segment, or of what is finite.
 
-        Returns:
-            Reports, the step reached and, if training diverged, how.
+        Returns the step reached.
         """
-        reports: list[Report] = []
-        pending = [*segment.evaluate_at]
+        segment = course.segment
         for step in range(segment.start, segment.until + 1):
             if step > segment.start:
                 learner.update()
-            while pending and pending[0] <= step:
-                point = Report(segment.id, pending.pop(0), self._measured(learner, segment, step))
-                problem = not_finite(point) or _diverged(learner)
-                if problem:
-                    return reports, step, problem
-                reports.append(point)
-                report(point)
-        return reports, segment.until, _diverged(learner)
+            for point in course.due(step):
+                if not course.add(
+                    point, self._measured(learner, segment, step), _diverged(learner)
+                ):
+                    return step
+        course.problem = _diverged(learner)
+        return segment.until
 
     def _measured(self, learner: Any, segment: Segment, step: int) -> dict[str, float]:
         return evaluate(

@@ -7,14 +7,15 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from autorl.trainers.language.contract import LearningSignal, Signal
+from autorl.trainers.language.contract import Signal
+from autorl.trainers.language.rewards.constraints import Constrained
 
 
-class CountedReward(Signal):
+class CountedReward:
     """The training signal as a reward function, with counts.
 
-    A signal that learns while it scores (Lagrange multipliers) is copied, so that runs do not share
-    what it has learnt.
+    A signal under constraints learns while it scores: it is copied, so that runs share no
+    multipliers.
 
     Args:
         name, signal: the training signal.
@@ -33,7 +34,7 @@ class CountedReward(Signal):
     def __init__(self, name: str, signal: Signal, *, grouped: bool = True) -> None:
         self.__name__ = name  # TRL's logs
         # a task is built once for a process, so its signal is one for all runs there
-        self._learning = signal.copy() if isinstance(signal, LearningSignal) else None
+        self._learning = signal.copy() if isinstance(signal, Constrained) else None
         self._score = signal if self._learning is None else self._learning.learn
         self.grouped = grouped
         self.tokens = 0

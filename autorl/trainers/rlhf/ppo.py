@@ -20,14 +20,13 @@ from autorl.core.types import (
 )
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Clock, base_name, check_start, schedule_parts
 from autorl.trainers.contract import Change
 from autorl.trainers.language.ppo import settings as ppo_settings
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
 from autorl.trainers.language.rewards.options import RewardOptions, without
-from autorl.trainers.options import check_names
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.trainer import RLHFTrainer
+from autorl.trainers.shared import base_name, check_names, check_start, schedule_parts
 
 if TYPE_CHECKING:
     from autorl.trainers.language.ppo.algorithm import PPO, Rollout
@@ -80,16 +79,17 @@ class PPOTrainer(RLHFTrainer):
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         from autorl.trainers._streams import preserved
 
-        clock = Clock()
         check_start(segment)
         with preserved():
-            return _Run(self, segment).train(clock, report)
+            return _Run(self, segment, report).train()
 
 
 class _Run:
     """One segment in progress."""
 
-    def __init__(self, trainer: PPOTrainer, segment: Segment) -> None:
+    def __init__(
+        self, trainer: PPOTrainer, segment: Segment, report: Callable[[Report], None]
+    ) -> None:
         from autorl.trainers.rlhf import silence  # noqa: F401
         from autorl.trainers.rlhf.evaluations import LanguageRun
 
@@ -97,7 +97,7 @@ class _Run:
         self.segment = segment
         self.values: dict[str, Any] = {**trainer.defaults, **segment.config}
         reward = RewardOptions.read(self.values)
-        self.run = LanguageRun(trainer, segment, "rlhf/ppo", self.values, reward)
+        self.run = LanguageRun(trainer, segment, report, "rlhf/ppo", self.values, reward)
         built = self.run.built
         # PPO holds completions of a batch against each other, not those of one prompt
         self.reward = CountedReward(built.training, reward.signal(built), grouped=False)
@@ -111,28 +111,25 @@ class _Run:
             self.ppo.load(state["ppo"], fork=segment.fork)
             self.reward.load(state)
 
-    def train(self, clock: Clock, report: Callable[[Report], None]) -> Outcome:
+    def train(self) -> Outcome:
         """Train to the end of the segment, and evaluate on the way."""
         from autorl.trainers.language.ppo.algorithm import NotFiniteError
 
-        segment = self.segment
-        evaluations = self.run.evaluations
+        run = self.run
         applied = self._applied()
         try:
             # the end of a segment need not be evaluated
-            for step in sorted({*segment.evaluate_at, segment.until}):
+            for step in sorted({*self.segment.evaluate_at, self.segment.until}):
                 self.ppo.train_to(self._align(step))
-                for due in evaluations.due(self.ppo.step, self._align):
-                    counted = {
-                        "tokens": float(self.reward.tokens),
-                        "reward_zero_std": self.reward.zero_std,
-                    }
-                    evaluations.evaluate(self.ppo.policy, due, "prompts", counted, report)
-                if evaluations.stopped or evaluations.problem:
+                for due in run.due(self.ppo.step, self._align):
+                    tokens = float(self.reward.tokens)
+                    counted = {"tokens": tokens, "reward_zero_std": self.reward.zero_std}
+                    run.evaluate(self.ppo.policy, due, "prompts", counted)
+                if run.stopped or run.problem:
                     break
         except NotFiniteError as error:
-            evaluations.problem = str(error)
-        return self.run.outcome(clock, self.ppo.step, applied, self._save)
+            run.problem = str(error)
+        return run.ended(self.ppo.step, applied, self._save)
 
     def _applied(self) -> dict[str, Any]:
         """Return the hyperparameters of the configuration as PPO holds them now.

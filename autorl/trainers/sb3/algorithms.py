@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 
 from autorl.core.types import InputError
-from autorl.trainers._shared import schedule_parts
 from autorl.trainers.contract import Change
+from autorl.trainers.shared import schedule_parts
 
 OPTIONS = (
     "policy",

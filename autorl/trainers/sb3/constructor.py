@@ -8,56 +8,85 @@ The code it gives may name `torch` and `math`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from autorl.core.plain_values import plain
 from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
-from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
+from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
+from autorl.trainers.shared import base_name
 
 _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
 
 
-def constructor_arguments(run: TrainedRun) -> str:
-    """Write `learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`.
+@dataclass(frozen=True)
+class Split:
+    """A configuration by where Stable-Baselines3 takes its values.
 
-    A value that is not an argument follows as a comment. For `sb3/<algorithm>` the names of the
-    constructor are read from Stable-Baselines3, which must be installed; for
-    `population/<algorithm>` every hyperparameter is given, since its defaults are not always those
-    of Stable-Baselines3.
+    Attributes:
+        constructor: arguments of the algorithm, a `Schedule` where one follows it.
+        policy: arguments of the policy, as code.
+        further: what is neither.
+        n_envs: environments side by side.
+        notes: what else a reader needs.
+    """
+
+    constructor: dict[str, Any]
+    policy: list[str]
+    further: dict[str, Any]
+    n_envs: int
+    notes: list[str]
+
+
+def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Split:
+    """Split a configuration.
+
+    For `sb3/<algorithm>` the names of the constructor are read from Stable-Baselines3, which must
+    be installed; for `population/<algorithm>` every hyperparameter is given, since its defaults are
+    not always those of Stable-Baselines3.
+
+    Args:
+        run: what was trained.
+        torch: the name by which code calls the library.
+        class_code: writes the name of a class or an activation as code.
     """
     family, _, algorithm = run.trainer.name.partition("/")
-    write = _of_engine if family == "population" else _of_sb3
-    parts, n_envs, notes = write(algorithm, run)
-    comments = [*_environment(n_envs, run.environment), *notes]
-    return ", ".join(parts) + (f"  # {'; '.join(comments)}" if comments else "")
+    n_envs = run.environment.get("n_envs", 1)
+    if family == "population":
+        return _of_engine(algorithm, run, torch, n_envs)
+    parts_of_run = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), [])
+    for name, value in run.config.items():
+        if base_name(name) != name or name == "n_envs":
+            continue
+        shape = run.config.get(f"{name}.shape", "constant")
+        if name in ("activation", *POLICY_CLASSES):
+            argument = "activation_fn" if name == "activation" else name
+            parts_of_run.policy.append(f"{argument}={class_code(value)}")
+        elif name in policy_names(algorithm):
+            parts_of_run.policy.append(
+                f"{name}={layers(value) if name == 'net_arch' else plain(value)!r}"
+            )
+        elif name in constructor_names(algorithm) and shape != "constant":
+            parts_of_run.constructor[name] = Schedule(value, run.config[f"{name}.end"], shape)
+        else:
+            place = (
+                parts_of_run.constructor
+                if name in constructor_names(algorithm)
+                else parts_of_run.further
+            )
+            place[name] = plain(value)
+    return parts_of_run
 
 
-def _of_engine(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]:
-    """Write the arguments of an algorithm of the population engine.
-
-    Returns them, the environments side by side, and notes.
-    """
-    arguments, policy = engine_arguments(algorithm, run, "torch")
-    parts = [f"{name}={_code(value, run)}" for name, value in arguments.constructor.items()]
-    notes = list(arguments.notes)
-    if arguments.noise:
-        noise = ", ".join(f"{name}={value!r}" for name, value in arguments.noise.items())
-        notes.append(f"not arguments of the constructor: {noise}")
-    return [*parts, f"policy_kwargs={policy}"], arguments.n_envs, notes
-
-
-def engine_arguments(algorithm: str, run: TrainedRun, torch: str) -> tuple[SB3Arguments, str]:
-    """Return the arguments of a run of the population engine, defaults included.
-
-    With them come those of the policy, as code that calls torch by the name `torch`.
-    """
+def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Split:
     of_engine = find_algorithm(algorithm)
-    values = {"n_envs": run.environment.get("n_envs", 1), **run.config}
+    values = {"n_envs": n_envs, **run.config}
     arguments = sb3_arguments(of_engine, record(of_engine.settings, values, run.horizon))
     kind, options = arguments.optimizer
     of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
@@ -68,48 +97,37 @@ def engine_arguments(algorithm: str, run: TrainedRun, torch: str) -> tuple[SB3Ar
         f"optimizer_kwargs=dict({of_optimizer})",
         *(f"{name}={value!r}" for name, value in arguments.policy.items()),
     ]
-    return arguments, f"dict({', '.join(policy)})"
-
-
-def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]:
-    """Write the arguments of a trainer with Stable-Baselines3's names.
-
-    Its defaults are Stable-Baselines3's too.
-    """
-    config = run.config
-    of_constructor = constructor_names(algorithm)
-    of_policy = policy_names(algorithm)
-    parts = []
-    policy = []
-    without_place = []
-    modules: list[str] = []
-    for name, value in config.items():
-        base = name.removesuffix(".shape").removesuffix(".end")
-        # Only learning rates and clip ranges may be functions; the parts of other schedules are no
-        # arguments.
-        if config.get(f"{base}.shape", "constant") != "constant" and base not in CALLABLES:
-            without_place.append(f"{name}={plain(value)!r}")
-        elif base != name or name == "n_envs":
-            continue
-        elif name in ("activation", *POLICY_CLASSES):
-            argument = "activation_fn" if name == "activation" else name
-            policy.append(f"{argument}={_class_code(value)}")
-            modules += [str(value).partition(":")[0]] if is_name(value) else []
-        elif name in of_policy:
-            shown = layers(value) if name == "net_arch" else plain(value)
-            policy.append(f"{name}={shown!r}")
-        elif name in of_constructor:
-            parts.append(f"{name}={_value(name, run)}")
-        else:
-            without_place.append(f"{name}={plain(value)!r}")
-    if policy:
-        parts.append(f"policy_kwargs=dict({', '.join(policy)})")
-    notes = (
-        [f"not arguments of the constructor: {', '.join(without_place)}"] if without_place else []
+    further = dict(arguments.noise)
+    return Split(
+        dict(arguments.constructor), policy, further, arguments.n_envs, list(arguments.notes)
     )
+
+
+def constructor_arguments(run: TrainedRun) -> str:
+    """Write `learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`.
+
+    A value that is not an argument follows as a comment.
+    """
+    parts_of_run = split(run, "torch", _class_code)
+    parts = []
+    further = dict(parts_of_run.further)
+    for name, value in parts_of_run.constructor.items():
+        # Only learning rates and clip ranges may be functions.
+        if isinstance(value, Schedule) and name not in CALLABLES:
+            further |= {name: value.start, f"{name}.shape": value.shape, f"{name}.end": value.end}
+        else:
+            parts.append(f"{name}={_code(value, run)}")
+    if parts_of_run.policy:
+        parts.append(f"policy_kwargs=dict({', '.join(parts_of_run.policy)})")
+    comments = [*_environment(parts_of_run.n_envs, run.environment), *parts_of_run.notes]
+    if further:
+        listed = ", ".join(f"{name}={value!r}" for name, value in further.items())
+        comments.append(f"not arguments of the constructor: {listed}")
+    classes = [run.config[name] for name in ("activation", *POLICY_CLASSES) if name in run.config]
+    modules = dict.fromkeys(str(value).partition(":")[0] for value in classes if is_name(value))
     if modules:
-        notes.append(f"import {', '.join(dict.fromkeys(modules))}")
-    return parts, int(config.get("n_envs", run.environment.get("n_envs", 1))), notes
+        comments.append(f"import {', '.join(modules)}")
+    return ", ".join(parts) + (f"  # {'; '.join(comments)}" if comments else "")
 
 
 def _class_code(value: object) -> str:
@@ -132,15 +150,6 @@ def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:
     if changed:
         notes.append(f"of the environment, in --format yaml: {', '.join(changed)}")
     return notes
-
-
-def _value(name: str, run: TrainedRun) -> str:
-    """Write a hyperparameter, or its schedule by the progress remaining."""
-    start = run.config[name]
-    shape = run.config.get(f"{name}.shape", "constant")
-    if shape == "constant":
-        return _code(plain(start), run)
-    return _code(Schedule(start, run.config[f"{name}.end"], shape), run)
 
 
 def _code(value: object, run: TrainedRun) -> str:

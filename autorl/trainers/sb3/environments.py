@@ -19,7 +19,6 @@ from gymnasium.utils import seeding
 from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.core.plain_values import plain
 from autorl.core.types import EnvironmentSpec, InputError
-from autorl.trainers._shared import module_path
 from autorl.trainers.environment_state import (
     NOT_RESTORABLE,
     NotRestoredError,
@@ -27,9 +26,9 @@ from autorl.trainers.environment_state import (
     unpickle_environment,
 )
 from autorl.trainers.gymnasium_tasks import make_task, wrapped
-from autorl.trainers.options import check_names
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.trainers.sb3.vector_rewards import WeightedReward, components
+from autorl.trainers.sb3.wrappers import WeightedReward, components
+from autorl.trainers.shared import check_names, module_path
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv

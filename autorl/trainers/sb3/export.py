@@ -18,13 +18,13 @@ from autorl.space.schedules import remaining_schedule
 from autorl.store.outputs import zip_target
 from autorl.trainers import _streams as streams
 from autorl.trainers import saved_state
-from autorl.trainers._shared import NORMALISER_ENDING, NORMALISER_NOTE, ZIP_IS_A_PROGRAM, base_name
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
 from autorl.trainers.sb3.checkpoint import NORMALISER_SETTINGS
 from autorl.trainers.sb3.environments import SpacesOnly
 from autorl.trainers.sb3.settings import Settings
+from autorl.trainers.shared import NORMALISER_ENDING, NORMALISER_NOTE, ZIP_IS_A_PROGRAM, base_name
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import did_you_mean, shown
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError
-from autorl.trainers._shared import module_path
+from autorl.trainers.shared import module_path
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.callbacks import BaseCallback
+
 
 POLICY_CLASSES: Mapping[str, tuple[str, str]] = {
     "features_extractor_class": (
@@ -102,3 +106,63 @@ def with_arguments(entries: object, key: str) -> list[tuple[str, dict[str, Any]]
                 )
             named.append((target, plain(arguments or {})))
     return named
+
+
+_KEY = "trainer.kwargs.callbacks"
+_BASE = "stable_baselines3.common.callbacks:BaseCallback"
+_EXAMPLE = "my_module:MyCallback"
+
+
+def make_callbacks(entries: object, folders: Sequence[str]) -> list[BaseCallback]:
+    """Build the callbacks that the option `callbacks` names.
+
+    Args:
+        entries: `module:Class` or `{module:Class: {argument: value}}`, or a list of those.
+        folders: where their modules are.
+
+    Raises:
+        InputError: one cannot be imported, is no callback, or does not take its arguments.
+    """
+    if not entries:
+        return []
+    built: list[BaseCallback] = []
+    for position, (target, arguments) in enumerate(with_arguments(entries, _KEY)):
+        key = f"{_KEY}[{position}]"
+        kind = named_class(target, key, base=_BASE, example=_EXAMPLE, folders=folders)
+        try:
+            built.append(kind(**arguments))
+        except (TypeError, ValueError) as error:
+            message = f"{target!r} does not take these arguments: {error}"
+            raise InputError(message, key=key) from error
+    return built
+
+
+def start_callbacks(callback: BaseCallback, model: Any) -> None:
+    """Do what `learn` does before its first rollout.
+
+    Args:
+        callback: what `_setup_learn` made of all of them.
+        model: at the step where the segment starts.
+    """
+    # `EveryNTimesteps` and `CheckpointCallback` act at multiples of it.
+    for part in (callback, *_parts(callback)):
+        part.n_calls = model.num_timesteps // model.n_envs
+    callback.on_training_start({"self": model, "total_timesteps": model._total_timesteps}, {})
+
+
+def check_continues(continued: bool, model: Any) -> None:
+    """Raise `RuntimeError` where a callback has ended the training."""
+    if not continued:
+        raise RuntimeError(
+            f"a callback ended the training at step {model.num_timesteps} (its `_on_step` returned "
+            "False): a run is as long as its study says; an optimizer with `stop: median` cuts it"
+        )
+
+
+def _parts(callback: Any) -> list[Any]:
+    """List the callbacks inside one, at any depth."""
+    inside = [*getattr(callback, "callbacks", ())]
+    # Of an `EventCallback`.
+    if getattr(callback, "callback", None) is not None:
+        inside.append(callback.callback)
+    return [part for child in inside for part in (child, *_parts(child))]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import shown
 from autorl.core.types import InputError, Segment
-from autorl.trainers.options import check_names
+from autorl.trainers.shared import check_names
 
 if TYPE_CHECKING:
     from stable_baselines3.common.logger import Logger

@@ -17,9 +17,7 @@ from autorl.core.plain_text import one_of
 from autorl.core.plain_values import plain
 from autorl.core.types import Config, FrozenMap, InputError
 from autorl.space import resolve_schedules, schedule_function
-from autorl.trainers._shared import base_name
 from autorl.trainers.contract import FixedValue
-from autorl.trainers.options import check_names, search_folders
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,
@@ -30,7 +28,8 @@ from autorl.trainers.sb3.algorithms import (
     policy_names,
 )
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name, named_class, policy_class
-from autorl.trainers.sb3.vector_rewards import PREFIX, is_weight, weights_of
+from autorl.trainers.sb3.wrappers import PREFIX, is_weight, weights_of
+from autorl.trainers.shared import base_name, check_names, search_folders
 
 if TYPE_CHECKING:
     import gymnasium as gym

@@ -31,24 +31,21 @@ from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
+    FrozenMap,
     InputError,
     Outcome,
     Report,
     Segment,
-    Status,
     TrainerSpec,
 )
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import Clock, check_rollout, check_start, not_finite
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
-from autorl.trainers.environment_faults import faults_in_one_line
 from autorl.trainers.environment_state import SPACES
-from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.saved_state import load_parent
 from autorl.trainers.sb3 import checkpoint, run_logs
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
-from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.environments import (
     check_vec_env,
     close_all,
@@ -61,6 +58,7 @@ from autorl.trainers.sb3.environments import (
 )
 from autorl.trainers.sb3.evaluation import ACTION_MASKS, METRICS, component_metric, evaluate
 from autorl.trainers.sb3.export import export_model
+from autorl.trainers.sb3.named_classes import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.run_logs import (
     EPISODES,
     latest_losses,
@@ -74,7 +72,8 @@ from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_
 from autorl.trainers.sb3.shared_policy import check_agents
 from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.trial_build import check_model
-from autorl.trainers.sb3.vector_rewards import check_weight_names, components, is_weight, weights_of
+from autorl.trainers.sb3.wrappers import check_weight_names, components, is_weight, weights_of
+from autorl.trainers.shared import Course, check_names, check_rollout, check_start, search_folders
 
 _OBSERVATIONS = tuple(kind.__name__ for kind in SPACES)
 
@@ -186,7 +185,7 @@ class SB3Trainer(AgentTrainer):
         return step // rollout * rollout
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        clock = Clock()
+        course = Course(segment, report)
         check_start(segment)
         normalize = segment.environment.normalize
         # A gamma the study file gives the normaliser stays, whatever the agent's is.
@@ -197,11 +196,12 @@ class SB3Trainer(AgentTrainer):
         with streams.preserved(), warnings.catch_warnings():
             # Such a size is allowed, and tuned.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")
-            run = _Run(self, segment, settings)
+            run = _Run(self, course, settings)
             try:
                 run.begin()
-                return run.finish(clock, *run.advance(report))
-            # The pipe of an environment's process raises these once that has ended.
+                run.advance()
+                return run.finish()
+            # What the pipe of an environment's process raises once that has ended.
             except (EOFError, OSError):
                 raise_if_ended(run.venv)
                 raise
@@ -242,7 +242,7 @@ class _Run:
     """
 
     trainer: SB3Trainer
-    segment: Segment
+    course: Course
     settings: Settings
     venv: Any = None
     model: Any = None
@@ -252,8 +252,12 @@ class _Run:
     rollout: int = 0
     losses: dict[str, float] = field(default_factory=dict)
     iterations: int = 0
-    _measured: Report | None = None
+    _measured: Mapping[str, float] = FrozenMap()
     _measured_after: int = -1
+
+    @property
+    def segment(self) -> Segment:
+        return self.course.segment
 
     def begin(self) -> None:
         """Build everything from the configuration and restore the parent.
@@ -261,7 +265,7 @@ class _Run:
         Then streams are set and values read back.
         """
         segment = self.segment
-        seed = self.segment.seed
+        seed = segment.seed
         n_envs = self.trainer.n_envs(segment.config, segment.environment)
         # 1. what the run is: rollout, random streams, the checkpoint it continues
         self.rollout = steps_per_cut(self.trainer.name, self.settings.values, n_envs)
@@ -306,59 +310,42 @@ class _Run:
         with streams.preserved():
             start_callbacks(self.callback, self.model)
 
-    def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
+    def advance(self) -> None:
         """Train as far as whole rollouts fit below `until`.
 
-        Returns the reports and, if training diverged, how.
+        It ends where something is not finite.
         """
-        pending = list(self.segment.evaluate_at)
-        reports = list[Report]()
+        course = self.course
         while True:
             following = self.model.num_timesteps + self.rollout
             # Points that the next rollout would pass are measured with the weights of now.
-            while pending and pending[0] < following:
-                point = self._evaluate(pending.pop(0))
-                problem = not_finite(point) or self._diverged()
-                if problem:
-                    return reports, problem
-                reports.append(point)
-                report(point)
+            for point in course.due(following - 1):
+                if not course.add(point, self._evaluate(), self._diverged()):
+                    return
             if self.segment.until < following:
-                return reports, self._diverged()
+                course.problem = self._diverged()
+                return
             try:
                 self._rollout_and_update()
             except ValueError:  # torch refuses a distribution with NaN parameters
-                problem = self._diverged()
-                if problem:
-                    return reports, problem
+                course.problem = self._diverged()
+                if course.problem:
+                    return
                 raise
 
-    def finish(self, clock: Clock, reports: list[Report], problem: str) -> Outcome:
-        reached = int(self.model.num_timesteps)
-        segment = self.segment
+    def finish(self) -> Outcome:
         with streams.preserved():
             self.callback.on_training_end()
         if self.trainer.logs:
             # Losses of the last update, and the last evaluation.
             self._write_log()
-        saved = None
-        if segment.save and not problem:
-            saved = checkpoint.save(
-                *(self.model, self.venv, segment, self.settings.values, f"sb3/{self.trainer.name}"),
-                losses=self.losses,
-            )
-        status = Status.DIVERGED if problem else Status.DONE
-        message = f"{problem} at step {reached}" if problem else ""
-        return Outcome(
-            segment=segment.id,
-            status=status,
-            reached=reached,
-            reports=tuple(reports),
-            cost=clock.cost(reached - segment.start),
-            checkpoint=saved,
-            applied=self.applied,
+        state = (self.model, self.venv, self.segment, self.settings.values)
+        name = f"sb3/{self.trainer.name}"
+        return self.course.outcome(
+            int(self.model.num_timesteps),
+            self.applied,
+            lambda: checkpoint.save(*state, name, losses=self.losses),
             notes=self.notes,
-            message=message,
         )
 
     def close(self) -> None:
@@ -476,17 +463,14 @@ class _Run:
         else:
             self.model.dump_logs()
 
-    def _evaluate(self, step: int) -> Report:
-        """Evaluate at a nominal step.
-
-        It is measured once for all steps that have the same weights.
-        """
+    def _evaluate(self) -> Mapping[str, float]:
+        """Evaluate, once for all nominal steps that have the same weights."""
         segment = self.segment
         kwargs = self.trainer.kwargs
         trained = int(self.model.num_timesteps)
         # The same weights: the same episodes, so the same value.
-        if self._measured is not None and self._measured_after == trained:
-            return Report(segment.id, step, self._measured.metrics)
+        if self._measured_after == trained:
+            return self._measured
         metrics = evaluate(
             self.model,
             segment.environment,
@@ -499,7 +483,7 @@ class _Run:
         )
         if self.trainer.logs:
             log_evaluation(self.model, metrics)
-        self._measured = Report(segment.id, step, {**metrics, **self.losses})
+        self._measured = {**metrics, **self.losses}
         self._measured_after = trained
         return self._measured
 

@@ -17,8 +17,8 @@ from autorl.core.plain_text import printable, shortened
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers import _streams as streams
 from autorl.trainers.sb3.algorithms import ALGORITHMS
-from autorl.trainers.sb3.callbacks import make_callbacks
 from autorl.trainers.sb3.environments import SpacesOnly, normaliser
+from autorl.trainers.sb3.named_classes import make_callbacks
 from autorl.trainers.sb3.settings import Settings
 
 _LONGEST = 300  # characters of a library's message

@@ -16,12 +16,12 @@ from autorl.core.plain_values import plain
 from autorl.population.environments import GRID_TASKS
 from autorl.population.sb3_arguments import Schedule
 from autorl.trainers.info import TrainedRun
-from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES, constructor_names, policy_names
-from autorl.trainers.sb3.constructor import engine_arguments
-from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
-from autorl.trainers.sb3.settings import activation, layers
+from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
+from autorl.trainers.sb3.constructor import Split, split
+from autorl.trainers.sb3.named_classes import is_name
+from autorl.trainers.sb3.settings import activation
 from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS, suite_of
-from autorl.trainers.sb3.vector_rewards import is_weight
+from autorl.trainers.sb3.wrappers import is_weight
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
 _NOISE = ("noise_type", "noise_std")
@@ -41,14 +41,15 @@ def zoo_entry(run: TrainedRun) -> str:
     """
     family, _, algorithm = run.trainer.name.partition("/")
     notes: list[str] = []
-    of_model = _of_engine if family == "population" else _of_sb3
-    arguments, n_envs = of_model(algorithm, run, notes)
+    values = split(run, "th", _class_code)
+    notes += values.notes
+    arguments = _arguments(values, notes)
     gym_id = str(run.environment.get("id") or "default")
     package, _, name = gym_id.rpartition(":")
     entry = {
         "n_timesteps": run.end,
         "policy": _policy(algorithm, run, notes),
-        "n_envs": n_envs,
+        "n_envs": values.n_envs,
         **_environment(_as_trained(family, run.environment), notes),
         **arguments,
     }
@@ -62,55 +63,29 @@ def zoo_entry(run: TrainedRun) -> str:
     return "\n".join([f"# {line}" for line in (command, *notes)] + [str(text).rstrip()])
 
 
-def _of_sb3(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str, Any], int]:
-    """Return constructor arguments, and the environments side by side.
-
-    Noise and arguments of the policy are among them.
-    """
-    config = run.config
-    of_policy = policy_names(algorithm)
-    written: dict[str, Any] = {}
-    policy: list[str] = []
-    for name, value in config.items():
-        base = name.removesuffix(".shape").removesuffix(".end")
-        if base != name or name == "n_envs":
-            continue
-        shape = config.get(f"{name}.shape", "constant")
-        if is_weight(name):
-            notes.append(f"{name}={plain(value)!r} is no argument: weight the reward by a wrapper")
-        elif name in ("activation", *POLICY_CLASSES):
-            argument = "activation_fn" if name == "activation" else name
-            policy.append(f"{argument}={_class_code(value)}")
-        elif name in of_policy or name not in {*constructor_names(algorithm), *_NOISE}:
-            shown = layers(value) if name == "net_arch" else plain(value)
-            policy.append(f"{name}={shown!r}")
-        elif shape != "constant":
-            schedule = Schedule(value, config[f"{name}.end"], shape)
-            written[name] = _value(name, schedule, notes)
+def _arguments(values: Split, notes: list[str]) -> dict[str, Any]:
+    """Return arguments of the constructor, noise and policy among them."""
+    written = {
+        name: _value(name, value, notes)
+        for name, value in values.constructor.items()
         # The zoo refuses null for what it takes as a schedule: its default is null too.
-        elif value is not None or name not in CALLABLES:
-            written[name] = _value(name, plain(value), notes)
+        if value is not None or name not in CALLABLES
+    }
+    policy = list(values.policy)
+    for name, value in values.further.items():
+        if is_weight(name):
+            notes.append(f"{name}={value!r} is no argument: weight the reward by a wrapper")
+        elif name in _NOISE:
+            written[name] = value
+        else:
+            policy.append(f"{name}={value!r}")
     if written.get("noise_type") == "none":
         written = {name: value for name, value in written.items() if name not in _NOISE}
     elif "noise_std" in written:
         written.setdefault("noise_type", "normal")
     if policy:
         written["policy_kwargs"] = f"dict({', '.join(policy)})"
-    return written, int(config.get("n_envs", run.environment.get("n_envs", 1)))
-
-
-def _of_engine(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str, Any], int]:
-    """Return the arguments of an algorithm of the population engine, defaults included."""
-    arguments, policy = engine_arguments(algorithm, run, "th")
-    notes += arguments.notes
-    written = {
-        name: _value(name, value, notes)
-        for name, value in arguments.constructor.items()
-        if value is not None or name not in CALLABLES
-    }
-    written |= arguments.noise
-    written["policy_kwargs"] = policy
-    return written, arguments.n_envs
+    return written
 
 
 def _value(name: str, value: object, notes: list[str]) -> Any:

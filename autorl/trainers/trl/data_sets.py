@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import InputError
-from autorl.trainers.language.completion_scores import joined
 from autorl.trainers.language.contract import Built
 from autorl.trainers.language.models import load_tokenizer
+from autorl.trainers.language.sampling import joined
 from autorl.trainers.trl.methods import Method
 
 if TYPE_CHECKING:

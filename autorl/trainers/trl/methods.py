@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from autorl.core.plain_text import one_of
 from autorl.core.types import InputError
-from autorl.trainers._shared import schedule_parts
 from autorl.trainers.contract import Change
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
+from autorl.trainers.shared import schedule_parts
 
 NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
 

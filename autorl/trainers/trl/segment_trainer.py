@@ -13,10 +13,10 @@ import datasets
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
-from autorl.core.types import InputError, Report, Segment
+from autorl.core.types import InputError
 from autorl.store.checkpoints import written
 from autorl.trainers._streams import seed_global
-from autorl.trainers.language.contract import Built, FunctionSignal, Signal
+from autorl.trainers.language.contract import Built, Signal
 from autorl.trainers.language.models import (
     load_policy,
     load_reward_model,
@@ -24,7 +24,7 @@ from autorl.trainers.language.models import (
     weights_hash,
 )
 from autorl.trainers.rlhf.counted_reward import CountedReward
-from autorl.trainers.rlhf.evaluations import Evaluations
+from autorl.trainers.rlhf.evaluations import LanguageRun
 from autorl.trainers.trl.data_sets import data_set, sequence_tokens
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
@@ -145,11 +145,9 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
     transformers would decay to zero within each segment.
     """
 
-    segment: Segment
     settings: Settings
-    evaluations: Evaluations
+    run: LanguageRun
     align: Callable[[int], int]
-    report: Callable[[Report], None]
     owner: SegmentTrainer | None = None
     applied: dict[str, Any] = field(default_factory=dict)
     _first: bool = True
@@ -164,7 +162,7 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         assert self.owner is not None
         trainer = self.owner.trainer
-        horizon = self.segment.horizon
+        horizon = self.run.segment.horizon
         # once a segment: the checkpoint has brought optimizer and scheduler of its own by now
         if self._first:
             self.settings.write(trainer, state.global_step, horizon, first=True)
@@ -177,20 +175,20 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
     ) -> None:
         self._evaluate(state.global_step, control)
-        if state.global_step >= self.align(self.segment.until):
+        if state.global_step >= self.align(self.run.segment.until):
             control.should_training_stop = True
         # it is saved by transformers: optimizer, scheduler and streams beside the model
-        if control.should_training_stop and self.segment.save and not self.evaluations.problem:
+        if control.should_training_stop and self.run.segment.save and not self.run.problem:
             control.should_save = True
 
     def _evaluate(self, reached: int, control: TrainerControl) -> None:
         """Measure the policy at every nominal step that is reached."""
         assert self.owner is not None
         kind = self.settings.method.data
-        for step in self.evaluations.due(reached, self.align):
+        for step in self.run.due(reached, self.align):
             policy = self.owner.policy
             counted = self.owner.counted
-            if self.evaluations.evaluate(policy, step, kind, counted, self.report):
+            if self.run.evaluate(policy, step, kind, counted):
                 control.should_training_stop = True
 
 
@@ -211,7 +209,7 @@ def build(
     trainer_class, _ = method.classes()
     # before the model: a new head of a reward model is drawn from the global stream
     seed_global(seed)
-    signal: Signal = FunctionSignal(_unscored)
+    signal: Signal = _unscored
     if method.online:
         signal = settings.reward.signal(built)
     reward = CountedReward(built.training, signal)
@@ -228,14 +226,14 @@ def build(
     # DPO and KTO take one; GRPO and RLOO load it from the path of the policy
     if "ref_model" in accepted:
         values["ref_model"] = load_model(built.reference, method)
-    fork = seed if callback.segment.fork is not None else None
+    fork = seed if callback.run.segment.fork is not None else None
     trainer = _segmented(as_evaluated(trainer_class, method), method, fork)(**values)
     # known only to a trainer that is built
     reward.ends = frozenset(getattr(trainer, "eos_token_ids", ()))
     # transformers prints logs by it where there is no progress bar
     trainer.remove_callback(PrinterCallback)
     _check_rows(trainer, values["train_dataset"])
-    _check_reference(trainer, callback.evaluations.reference, method)
+    _check_reference(trainer, callback.run.reference, method)
     segment_trainer = SegmentTrainer(trainer, callback, reward)
     callback.owner = segment_trainer
     return segment_trainer

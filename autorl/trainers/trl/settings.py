@@ -18,9 +18,8 @@ from autorl.core.plain_text import did_you_mean
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError
 from autorl.space import resolve_schedules
-from autorl.trainers._shared import base_name
 from autorl.trainers.language.rewards.options import RewardOptions, is_option, without
-from autorl.trainers.options import check_names
+from autorl.trainers.shared import base_name, check_names
 from autorl.trainers.trl.methods import NAMED, Method, check_named
 
 if TYPE_CHECKING:

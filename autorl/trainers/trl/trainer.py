@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 from autorl.core.seeds import integer_seed
 from autorl.core.types import (
@@ -26,15 +25,12 @@ from autorl.core.types import (
     TrainerSpec,
 )
 from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Clock, check_start
 from autorl.trainers.contract import Change
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
+from autorl.trainers.shared import check_start
 from autorl.trainers.trl.data_sets import check_lengths
 from autorl.trainers.trl.methods import Method, find
 from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
-
-if TYPE_CHECKING:
-    pass
 
 
 class TRLTrainer(RLHFTrainer):
@@ -96,51 +92,56 @@ class TRLTrainer(RLHFTrainer):
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         from autorl.trainers._streams import preserved
 
-        clock = Clock()
         check_start(segment)
         settings = Settings(self.method, self.defaults, segment.config)
         with preserved(), warnings.catch_warnings(), scratch(segment) as folder:
             # TRL's own use of names transformers is renaming
             warnings.simplefilter("ignore", FutureWarning)
-            return _Run(self, segment, settings).train(clock, str(folder), report)
+            return _Run(self, segment, settings, report).train(str(folder))
 
 
 class _Run:
     """One segment in progress."""
 
-    def __init__(self, trainer: TRLTrainer, segment: Segment, settings: Settings) -> None:
+    def __init__(
+        self,
+        trainer: TRLTrainer,
+        segment: Segment,
+        settings: Settings,
+        report: Callable[[Report], None],
+    ) -> None:
         from autorl.trainers.rlhf.evaluations import LanguageRun
 
         self.trainer = trainer
         self.segment = segment
         self.settings = settings
-        self.run = LanguageRun(trainer, segment, trainer.title, settings.values, settings.reward)
+        self.run = LanguageRun(
+            *(trainer, segment, report, trainer.title, settings.values, settings.reward)
+        )
 
-    def train(self, clock: Clock, folder: str, report: Callable[[Report], None]) -> Outcome:
+    def train(self, folder: str) -> Outcome:
         """Train to the end of the segment, and evaluate on the way.
 
         Args:
-            clock: measures what it costs.
             folder: that TRL may write to.
-            report: receives evaluations.
         """
         from autorl.trainers.rlhf.evaluations import is_finite
         from autorl.trainers.trl.segment_trainer import SegmentCallback, build
 
         segment = self.segment
+        run = self.run
         # a copy draws otherwise than the run it was copied from
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
-        evaluations = self.run.evaluations
-        callback = SegmentCallback(segment, self.settings, evaluations, self._align, report)
+        callback = SegmentCallback(self.settings, run, self._align)
         horizon = self._align(segment.horizon)
         arguments = self.settings.arguments(
-            seed, horizon, folder, self.run.built.max_completion, self.trainer.cuda
+            seed, horizon, folder, run.built.max_completion, self.trainer.cuda
         )
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
-        running = build(self.settings, self.run.built, callback, arguments, seed)
-        if self.run.state is not None:
-            running.reward.load(self.run.state)
+        running = build(self.settings, run.built, callback, arguments, seed)
+        if run.state is not None:
+            running.reward.load(run.state)
         parent = segment.parent.path if segment.parent else None
         try:
             running.trainer.train(resume_from_checkpoint=parent)
@@ -148,13 +149,13 @@ class _Run:
         except RuntimeError:
             if is_finite(running.policy):
                 raise
-        if not evaluations.problem and not is_finite(running.policy):
-            evaluations.problem = "parameters are not finite"
+        if not run.problem and not is_finite(running.policy):
+            run.problem = "parameters are not finite"
 
         def save() -> Checkpoint:
-            return self.run.save(running.step, running.tokens, running.reward, running.saved())
+            return run.save(running.step, running.tokens, running.reward, running.saved())
 
-        return self.run.outcome(clock, running.step, callback.applied, save)
+        return run.ended(running.step, callback.applied, save)
 
     def _align(self, step: int) -> int:
         return -(-step // self.settings.stride) * self.settings.stride

@@ -10,9 +10,14 @@ import numpy as np
 
 from autorl.core.types import InputError
 from autorl.trainers.language.contract import DATA_NOTE, Pair
-from autorl.trainers.language.data.columns import Example, Reader
-from autorl.trainers.language.data.rows import read_rows
-from autorl.trainers.language.data.splits import HeldOut, hold_out_all, hold_out_share
+from autorl.trainers.language.data.rows import (
+    Example,
+    HeldOut,
+    Reader,
+    hold_out_all,
+    hold_out_share,
+    read_rows,
+)
 
 SHARE = 0.2
 """How much is held out, unless said otherwise."""

@@ -10,18 +10,18 @@ References:
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.core.types import InputError
-from autorl.trainers.language.contract import LearningSignal, Signal
-from autorl.trainers.language.rewards.composition import Array
+from autorl.trainers.language.contract import Signal
 
 Kind: TypeAlias = Literal["at_most", "at_least"]
+_Values: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,6 @@ class Constraint:
     signal: str
     threshold: float
     kind: Kind = "at_most"
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InputError(
-                f"unknown kind {self.kind!r}; allowed: at_most, at_least", key="reward.constraints"
-            )
 
     @property
     def name(self) -> str:
@@ -49,71 +43,55 @@ class Constraint:
         return 1.0 if self.kind == "at_least" else -1.0
 
 
-class Constrained(LearningSignal):
+class Constrained:
     """A reward under constraints, by Lagrangian multipliers learnt in training [Moskovitz2023].
 
     With multipliers m_i >= 0 and signs s_i (+1 for `at_least`, -1 for `at_most`), a completion
     earns
 
-        (objective + sum_i m_i s_i (r_i - threshold_i)) / (1 + sum_i m_i if rescale else 1),
+        objective + sum_i m_i s_i (r_i - threshold_i),
 
     and after each batch m_i rises by learning_rate * violation_i, where violation_i =
     s_i (threshold_i - batch mean of r_i), kept in [0, ceiling]. The paper squashes its multipliers
     by a sigmoid instead; the bounds serve the same end.
 
+    To score with it changes nothing. A run learns with a copy of its own, and saves and restores
+    the multipliers.
+
     Args:
-        signals: by name; `objective` and every constrained signal must be among them.
+        objective: the reward without constraints.
+        signals: by name; every constrained signal must be among them.
         learning_rate: of the multipliers, per batch.
         ceiling: largest multiplier.
-        initial: every multiplier before the first batch.
-        rescale: keep the scale of the reward while multipliers grow.
 
     Raises:
-        InputError: an unknown signal, one constrained twice in the same direction, or a number out
-            of range.
+        InputError: a number out of range.
     """
 
     def __init__(
         self,
+        objective: Signal,
         signals: Mapping[str, Signal],
-        objective: str,
         constraints: Sequence[Constraint],
         *,
         learning_rate: float = 0.1,
         ceiling: float = 10.0,
-        initial: float = 0.0,
-        rescale: bool = False,
     ) -> None:
-        for name in (objective, *(constraint.signal for constraint in constraints)):
-            if name not in signals:
+        for key, number in (("lagrange_rate", learning_rate), ("lagrange_ceiling", ceiling)):
+            if number < 0:
                 raise InputError(
-                    f"no signal {name!r}; there are {', '.join(sorted(signals))}", key="reward"
+                    f"expected a number of at least 0, got {number}", key=f"reward.{key}"
                 )
-        names = [constraint.name for constraint in constraints]
-        if len(set(names)) < len(names):
-            raise InputError(
-                f"a constraint is given twice: {', '.join(names)}", key="reward.constraints"
-            )
-        if learning_rate < 0 or not 0 <= initial <= ceiling:
-            raise InputError(
-                "expected learning_rate >= 0 and 0 <= initial <= ceiling, "
-                f"got {learning_rate}, {initial}, {ceiling}",
-                key="reward",
-            )
-        self.signals = dict(signals)
         self.objective = objective
-        self.constraints = tuple(constraints)
+        self.signals = signals
+        self.constraints = constraints
         self.learning_rate = learning_rate
         self.ceiling = ceiling
-        self.rescale = rescale
-        self.multipliers = [initial] * len(constraints)
+        self.multipliers = {constraint.name: 0.0 for constraint in constraints}
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        """Return the reward with the multipliers as they are.
-
-        This changes nothing.
-        """
-        return self._rewards(self._values(prompts, completions))
+        """Return the reward with the multipliers as they are."""
+        return self._rewards(self._values(prompts, completions), prompts, completions)
 
     def learn(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         """Return the reward of a training batch.
@@ -122,26 +100,24 @@ class Constrained(LearningSignal):
         """
         values = self._values(prompts, completions)
         # with the multipliers from before this batch: its own violation comes after
-        rewards = self._rewards(values)
-        for i, constraint in enumerate(self.constraints):
-            mean = float(np.mean(values[constraint.signal]))
+        rewards = self._rewards(values, prompts, completions)
+        for limit in self.constraints:
             # down the gradient of the Lagrangian in its multiplier, projected on [0, ceiling]
-            violation = constraint.sign * (constraint.threshold - mean)
-            moved = self.multipliers[i] + self.learning_rate * violation
-            self.multipliers[i] = min(self.ceiling, max(0.0, moved))
+            violation = limit.sign * (limit.threshold - float(np.mean(values[limit.signal])))
+            moved = self.multipliers[limit.name] + self.learning_rate * violation
+            self.multipliers[limit.name] = min(self.ceiling, max(0.0, moved))
         return rewards
 
     def copy(self) -> Constrained:
         """Return a signal with equal constraints and multipliers of its own."""
         # the signals are shared: they do not learn
         twin = copy.copy(self)
-        twin.multipliers = [*self.multipliers]
+        twin.multipliers = {**self.multipliers}
         return twin
 
     def state(self) -> dict[str, Any]:
         """Return the multiplier of each constraint, as JSON."""
-        names = [constraint.name for constraint in self.constraints]
-        return {"multipliers": dict(zip(names, self.multipliers, strict=True))}
+        return {"multipliers": {**self.multipliers}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue with the multipliers of `state`.
@@ -150,28 +126,26 @@ class Constrained(LearningSignal):
             InputError: they belong to other constraints; thresholds may differ.
         """
         saved = state["multipliers"]
-        names = [constraint.name for constraint in self.constraints]
-        if set(saved) != set(names):
+        if saved.keys() != self.multipliers.keys():
             raise InputError(
                 f"the checkpoint has multipliers for {sorted(saved)}, "
-                f"the configuration for {sorted(names)}",
+                f"the configuration for {sorted(self.multipliers)}",
                 key="reward.constraints",
             )
-        self.multipliers = [float(saved[name]) for name in names]
+        self.multipliers = {name: float(saved[name]) for name in self.multipliers}
 
-    def _values(self, prompts: Sequence[str], completions: Sequence[str]) -> dict[str, Array]:
-        used = {self.objective, *(constraint.signal for constraint in self.constraints)}
+    def _values(self, prompts: Sequence[str], completions: Sequence[str]) -> _Values:
+        # sorted: a set's order, and so the order of calls, changes with the hash seed
         return {
-            name: np.asarray(self.signals[name](prompts, completions), dtype=np.float64)
-            # sorted: a set's order, and so the order of calls, changes with the hash seed
-            for name in sorted(used)
+            name: np.asarray(self.signals[name](prompts, completions), np.float64)
+            for name in sorted({constraint.signal for constraint in self.constraints})
         }
 
-    def _rewards(self, values: Mapping[str, Array]) -> list[float]:
-        total = values[self.objective]
-        for multiplier, constraint in zip(self.multipliers, self.constraints, strict=True):
-            surplus = values[constraint.signal] - constraint.threshold
-            total = total + multiplier * constraint.sign * surplus
-        # a mean weighted by the multipliers: its scale does not grow with them
-        scale = 1.0 + math.fsum(self.multipliers) if self.rescale else 1.0
-        return [float(value) / scale for value in total]
+    def _rewards(
+        self, values: _Values, prompts: Sequence[str], completions: Sequence[str]
+    ) -> list[float]:
+        total = np.asarray(self.objective(prompts, completions), np.float64)
+        for limit in self.constraints:
+            surplus = values[limit.signal] - limit.threshold
+            total = total + self.multipliers[limit.name] * limit.sign * surplus
+        return [float(value) for value in total]

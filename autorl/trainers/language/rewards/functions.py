@@ -9,13 +9,9 @@ from typing import Any
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.trainers.language.contract import Signal
 
-_OF_THE_MACHINE = (
-    MemoryError,
-    OSError,
-    FloatingPointError,
-)  # failures of a run with a kind of their own
+# failures of a run with a kind of their own
+_OF_THE_MACHINE = (MemoryError, OSError, FloatingPointError)
 
 
 def import_function(name: str, key: str) -> Callable[..., Any]:
@@ -78,25 +74,16 @@ class UserFunction:
             raise InputError(message, key=self.key) from error
 
 
-class UserSignal(Signal):
-    """A function of the user's that returns a number for each completion.
-
-    Args:
-        function: of prompts and completions, n texts each.
-        source: what the user calls it.
-        key: of the study file, for errors.
-    """
-
-    def __init__(self, function: Callable[..., Any], source: str, key: str) -> None:
-        self.function = UserFunction(function, source, key)
+class UserSignal(UserFunction):
+    """A function of the user's that returns a number for each completion."""
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        values = self.function(prompts, completions)
+        values = super().__call__(prompts, completions)
         if len(values) != len(completions):
             raise InputError(
-                f"{self.function.source} returned {counted(len(values), 'number')} for "
+                f"{self.source} returned {counted(len(values), 'number')} for "
                 f"{counted(len(completions), 'completion')}",
-                key=self.function.key,
+                key=self.key,
             )
         return [self._number(value) for value in values]
 
@@ -104,14 +91,14 @@ class UserSignal(Signal):
         try:
             return float(value)
         except (TypeError, ValueError) as error:
-            source = self.function.source
-            message = f"{source} returned {repr(value)[:80]}, expected a number for each completion"
+            shown = repr(value)[:80]
+            message = f"{self.source} returned {shown}, expected a number for each completion"
             if value is None:
                 message += (
                     "; None (a reward that does not apply) is for several rewards of TRL "
                     "beside each other"
                 )
-            raise InputError(message, key=self.function.key) from error
+            raise InputError(message, key=self.key) from error
 
 
 # `asyncio.run` takes a coroutine, not whatever can be awaited

@@ -17,19 +17,19 @@ Any of them can be searched.
 
 `RewardOptions.read` is the one place where these names are read. An option that is not given is
 left out: without options the signal is the task's own. Every trainer gets one number per
-completion, so Delta (`composition.delta`), which is for a reward at each step, is refused.
+completion, so Delta, which is for a reward at each step, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from autorl.core.types import InputError
-from autorl.trainers.language.contract import Built, FunctionSignal, Signal
+from autorl.trainers.language.contract import Built, Signal
 from autorl.trainers.language.models import load_tokenizer
-from autorl.trainers.language.rewards.composition import Ensemble, Rule, WithLength, WithProcess
+from autorl.trainers.language.rewards.composition import Ensemble, WithLength, WithProcess
 from autorl.trainers.language.rewards.constraints import Constrained, Constraint, Kind
 from autorl.trainers.language.rewards.functions import UserFunction, UserSignal, import_function
 
@@ -45,9 +45,6 @@ _NEEDS = {  # option -> the one it is nothing without
     **dict.fromkeys(("process_weight", "process_clip"), "process"),
     **dict.fromkeys(("length_buffer", "length_weight"), "length_limit"),
 }
-_OF_RUN = "reward of this run"
-"""The name of the objective among the signals of a constrained reward."""
-
 CHANGES = tuple(  # may change while a run goes on; which signals and limits there are may not
     f"{PREFIX}{name}" for name in _PLAIN if name not in ("signals", "process")
 )
@@ -64,198 +61,146 @@ def without(options: Mapping[str, object]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class OptionNames:
-    """The reward options among a set of hyperparameters, without values.
+class RewardOptions:
+    """The reward options among hyperparameters.
 
     Attributes:
-        plain: names without the prefix, e.g. `length_limit`.
-        limits: (signal, kind) of each constraint.
+        plain: values by names without the prefix, e.g. `length_limit`.
+        limits: the threshold of each constraint, by (signal, kind), in the order of their names.
     """
 
-    plain: frozenset[str]
-    limits: tuple[tuple[str, Kind], ...]
+    plain: Mapping[str, Any]
+    limits: Mapping[tuple[str, Kind], Any]
 
     @classmethod
-    def read(cls, names: Collection[str]) -> OptionNames:
-        """Read the names of hyperparameters, including the trainer's."""
-        plain: set[str] = set()
-        limits: list[tuple[str, Kind]] = []
+    def read(cls, hyperparameters: Mapping[str, Any]) -> RewardOptions:
+        """Read the options among the hyperparameters of a run."""
+        plain: dict[str, Any] = {}
+        limits: dict[tuple[str, Kind], Any] = {}
         # the order of constraints is that of names, whatever the order of a file
-        for name in sorted(names):
-            if not is_option(name):
-                continue
+        for name in sorted(filter(is_option, hyperparameters)):
             option = name.removeprefix(PREFIX)
-            signal, _, ending = option.rpartition(".")
             # from the right: a signal's name may have dots
+            signal, _, ending = option.rpartition(".")
             if signal and ending in get_args(Kind):
                 kind: Kind = "at_least" if ending == "at_least" else "at_most"
-                limits.append((signal, kind))
+                limits[signal, kind] = hyperparameters[name]
             else:
-                plain.add(option)
-        return cls(frozenset(plain), tuple(limits))
+                plain[option] = hyperparameters[name]
+        return cls(plain, limits)
 
-    def signals(
-        self, listed: str | Sequence[str] | None, training: str, ensemble: Collection[str]
-    ) -> frozenset[str]:
+    def trained_on(self, training: str, ensemble: Collection[str] = ()) -> frozenset[str]:
         """Return the signals trained on.
 
         They are those put together, and those that are constrained.
 
+        A study must not select by one of them.
+
         Args:
-            listed: what `reward.signals` says, None where it is not given.
             training: signal of the task.
             ensemble: signals of the task.
         """
-        parts = _parts(listed, "rule" in self.plain, training, ensemble)
-        return frozenset({*parts, *(signal for signal, _ in self.limits)})
-
-
-@dataclass(frozen=True)
-class ProcessOptions:
-    """The options of `reward.process`.
-
-    They are the function, the weight of the sum of its rewards, and Clip's threshold.
-    """
-
-    function: str
-    weight: float
-    threshold: float | None
-
-
-@dataclass(frozen=True)
-class LengthOptions:
-    """`reward.length_limit`: the soft overlong penalty, in tokens of the policy."""
-
-    limit: int
-    buffer: int
-    weight: float
-
-
-@dataclass(frozen=True)
-class RewardOptions:
-    """The training signal of a run.
-
-    Attributes:
-        names: which options are given.
-        signals: to be put together; None: the task's own.
-        rule, weight: how several are put together; see `composition.combine`.
-        process, length: None: the reward has no such part.
-        constraints: on means of signals, in the order of their names.
-        lagrange_rate, lagrange_ceiling: learning rate and largest value of their multipliers.
-    """
-
-    names: OptionNames
-    signals: str | Sequence[str] | None
-    rule: Rule
-    weight: float
-    process: ProcessOptions | None
-    length: LengthOptions | None
-    constraints: tuple[Constraint, ...]
-    lagrange_rate: float
-    lagrange_ceiling: float
-
-    @classmethod
-    def read(cls, hyperparameters: Mapping[str, Any]) -> RewardOptions:
-        """Read the options among the hyperparameters of a run, their values included."""
-        names = OptionNames.read(hyperparameters)
-        values = {option: hyperparameters[PREFIX + option] for option in names.plain}
-        process: ProcessOptions | None = None
-        if "process" in values:
-            weight = values.get("process_weight", 1.0)
-            process = ProcessOptions(values["process"], weight, values.get("process_clip"))
-        length: LengthOptions | None = None
-        if "length_limit" in values:
-            limit = values["length_limit"]
-            buffer = values.get("length_buffer", max(1, limit // 4))
-            length = LengthOptions(limit, buffer, values.get("length_weight", 1.0))
-        return cls(
-            names=names,
-            signals=values.get("signals"),
-            rule=values.get("rule", "mean"),
-            weight=values.get("weight", 0.5),
-            process=process,
-            length=length,
-            constraints=tuple(
-                Constraint(signal, float(hyperparameters[f"{PREFIX}{signal}.{kind}"]), kind)
-                for signal, kind in names.limits
-            ),
-            lagrange_rate=values.get("lagrange_rate", 0.1),
-            lagrange_ceiling=values.get("lagrange_ceiling", 10.0),
-        )
-
-    def trained_on(self, training: str, ensemble: Collection[str] = ()) -> frozenset[str]:
-        """Return the names of the signals trained on.
-
-        A study must not select by one of them.
-        """
-        return self.names.signals(self.signals, training, ensemble)
+        constrained = (signal for signal, _ in self.limits)
+        return frozenset({*self._parts(training, ensemble), *constrained})
 
     def signal(self, built: Built) -> Signal:
         """Put the training signal of a run together.
 
-        Returns:
-            With constraints a `LearningSignal`.
+        With constraints it is a `Constrained` one.
 
         Raises:
             InputError: see `check`; or a value is out of range, or a function cannot be imported.
         """
-        _check_names(self.names, built.signals)
-        with_rule = "rule" in self.names.plain
-        listed = _parts(self.signals, with_rule, built.training, built.ensemble)
-        parts = [_signal(built, name) for name in listed]
+        self.check(built.signals)
+        values = self.plain
+        parts = [_signal(built, name) for name in self._parts(built.training, built.ensemble)]
+        reward: Signal = Ensemble(parts, values.get("rule", "mean"), values.get("weight", 0.5))
         # of one signal every rule is the signal itself
-        reward = parts[0] if len(parts) == 1 else Ensemble(parts, self.rule, self.weight)
-        if self.process is not None:
-            source = self.process.function
+        if len(parts) == 1:
+            (reward,) = parts
+        if "process" in values:
+            source = values["process"]
             process = UserFunction(import_function(source, _PROCESS), source, _PROCESS)
-            threshold = self.process.threshold
-            reward = WithProcess(reward, process, self.process.weight, threshold=threshold)
-        if self.length is not None:
-            limits = (self.length.limit, self.length.buffer, self.length.weight)
-            reward = WithLength(reward, *limits, _token_counter(built))
-        # last: the objective under constraints is the reward with its penalties
-        return self._constrained(reward, built) if self.constraints else reward
-
-    def _constrained(self, reward: Signal, built: Built) -> Constrained:
-        signals = {**built.signals, _OF_RUN: reward}
-        if any(constraint.signal == "length" for constraint in self.constraints):
+            weight = values.get("process_weight", 1.0)
+            reward = WithProcess(reward, process, weight, values.get("process_clip"))
+        if "length_limit" in values:
+            limit = values["length_limit"]
+            buffer = values.get("length_buffer", max(1, limit // 4))
+            weight = values.get("length_weight", 1.0)
+            reward = WithLength(reward, limit, buffer, weight, _token_counter(built))
+        if not self.limits:
+            return reward
+        signals = {**built.signals}
+        if ("length", "at_most") in self.limits or ("length", "at_least") in self.limits:
             count = _token_counter(built)
-            lengths = FunctionSignal(
-                lambda prompts, completions: [float(count(text)) for text in completions]
-            )
             # a signal of the task that is called so comes before ours
-            signals = {"length": lengths, **signals}
+            signals.setdefault("length", lambda _, texts: [float(count(text)) for text in texts])
+        # last: the objective under constraints is the reward with its penalties
         return Constrained(
+            reward,
             signals,
-            _OF_RUN,
-            self.constraints,
-            learning_rate=self.lagrange_rate,
-            ceiling=self.lagrange_ceiling,
+            [Constraint(name, float(limit), kind) for (name, kind), limit in self.limits.items()],
+            learning_rate=values.get("lagrange_rate", 0.1),
+            ceiling=values.get("lagrange_ceiling", 10.0),
         )
 
+    def check(self, signals: Collection[str], ensemble: Collection[str] | None = None) -> None:
+        """Check the names of the options, whatever their values.
 
-def check(
-    names: Collection[str], signals: Collection[str], ensemble: Collection[str] | None = None
-) -> None:
-    """Check the names of the reward's options, before anything is built.
+        Args:
+            signals: of the task.
+            ensemble: of the task. None: it is not asked whether a rule has anything to put
+                together.
 
-    Args:
-        names: hyperparameters, those of the trainer among them.
-        signals: of the task.
-        ensemble: of the task. None: it is not asked whether a rule has anything to put together.
+        Raises:
+            InputError: an option does not exist, or needs another that is not given.
+        """
+        for signal, kind in self.limits:
+            if signal not in signals and signal != "length":
+                raise InputError(
+                    f"no signal {signal!r}; there are {', '.join((*signals, 'length'))}",
+                    key=f"{PREFIX}{signal}.{kind}",
+                )
+        for option in self.plain:
+            problem = self._problem(option)
+            if problem:
+                raise InputError(problem, key=PREFIX + option)
+        if (
+            ensemble is not None
+            and not ensemble
+            and "rule" in self.plain
+            and "signals" not in self.plain
+        ):
+            raise InputError(
+                f"puts several signals together: name them with {_SIGNALS}, or make a task that "
+                "has an ensemble (letters-goldproxy: models: 4)",
+                key=f"{PREFIX}rule",
+            )
 
-    Raises:
-        InputError: an option does not exist, or needs another that is not given.
-    """
-    options = OptionNames.read(names)
-    _check_names(options, signals)
-    rule_alone = "rule" in options.plain and "signals" not in options.plain
-    if ensemble is not None and not ensemble and rule_alone:
-        raise InputError(
-            f"puts several signals together: name them with {_SIGNALS}, or make a task that has an "
-            "ensemble (letters-goldproxy: models: 4)",
-            key=f"{PREFIX}rule",
-        )
+    def _problem(self, option: str) -> str:
+        """Say why a run cannot have an option, empty if it can."""
+        # Gao et al. (2024) have it, so it is refused with a reason and not as unknown
+        if option == "process_delta":
+            return (
+                "Delta is for a reward at each step: of one number per completion, which every "
+                "trainer gets, it would leave the reward of the first step alone; leave it out, or "
+                "take reward.process_clip"
+            )
+        if option not in _PLAIN:
+            allowed = (*_PLAIN, "<signal>.at_most", "<signal>.at_least")
+            return f"unknown option; allowed: {', '.join(allowed)}"
+        if option in _NEEDS and _NEEDS[option] not in self.plain:
+            return f"means nothing without {PREFIX}{_NEEDS[option]}"
+        if option.startswith("lagrange_") and not self.limits:
+            return "means nothing without a constraint such as reward.length.at_most"
+        return ""
+
+    def _parts(self, training: str, ensemble: Collection[str]) -> tuple[str, ...]:
+        """Return the signals put together."""
+        listed = self.plain.get("signals")
+        if listed is None:
+            return tuple(ensemble) if ensemble and "rule" in self.plain else (training,)
+        return (listed,) if isinstance(listed, str) else tuple(listed)
 
 
 def maybe_trained_on(
@@ -274,55 +219,9 @@ def maybe_trained_on(
         training: signal of the task.
         ensemble: signals of the task.
     """
-    names = OptionNames.read({*options, *choices})
-    signals = names.signals(options.get(_SIGNALS), training, ensemble)
-    chosen = (names.signals(listed, training, ensemble) for listed in choices.get(_SIGNALS, ()))
-    return signals.union(*chosen)
-
-
-def _parts(
-    listed: str | Sequence[str] | None, with_rule: bool, training: str, ensemble: Collection[str]
-) -> tuple[str, ...]:
-    """Return the signals put together."""
-    if listed is None:
-        return tuple(ensemble) if ensemble and with_rule else (training,)
-    return (listed,) if isinstance(listed, str) else tuple(listed)
-
-
-def _check_names(options: OptionNames, signals: Collection[str]) -> None:
-    """Raise `InputError` for an option that a run cannot have.
-
-    It does not exist, or needs another that is not given.
-    """
-    for signal, kind in options.limits:
-        if signal not in signals and signal != "length":
-            raise InputError(
-                f"no signal {signal!r}; there are {', '.join((*signals, 'length'))}",
-                key=f"{PREFIX}{signal}.{kind}",
-            )
-    for option in sorted(options.plain):
-        # Gao et al. (2024) have it, so it is refused with a reason and not as unknown
-        if option == "process_delta":
-            raise InputError(
-                "Delta is for a reward at each step: of one number per completion, which every "
-                "trainer gets, it would leave the reward of the first step alone; leave it out, or "
-                "take reward.process_clip",
-                key=PREFIX + option,
-            )
-        if option not in _PLAIN:
-            raise InputError(
-                f"unknown option; allowed: {', '.join(_PLAIN)}, <signal>.at_most, "
-                "<signal>.at_least",
-                key=PREFIX + option,
-            )
-        if option in _NEEDS and _NEEDS[option] not in options.plain:
-            raise InputError(f"means nothing without {PREFIX}{_NEEDS[option]}", key=PREFIX + option)
-    learning = [option for option in options.plain if option.startswith("lagrange_")]
-    if learning and not options.limits:
-        raise InputError(
-            "means nothing without a constraint such as reward.length.at_most",
-            key=f"{PREFIX}lagrange_rate",
-        )
+    listed = (options.get(_SIGNALS), *choices.get(_SIGNALS, ()))
+    runs = (RewardOptions.read({**choices, **options, _SIGNALS: signals}) for signals in listed)
+    return frozenset().union(*(run.trained_on(training, ensemble) for run in runs))
 
 
 def _token_counter(built: Built) -> Callable[[str], int]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from autorl.core.types import InputError
-from autorl.trainers.language.completion_scores import model_rewards
 from autorl.trainers.language.contract import Signal
 from autorl.trainers.language.models import load_reward_model, load_tokenizer
 from autorl.trainers.language.rewards.functions import UserSignal, import_function
+from autorl.trainers.language.sampling import model_rewards
 
 _WITH_A_NAME = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -79,7 +79,7 @@ def function_signal(
     return UserSignal(score, source, key)
 
 
-class RewardModel(Signal):
+class RewardModel:
     """A scalar reward model in a folder, as a signal.
 
     `trl/reward` trains such models.

@@ -32,9 +32,8 @@ import numpy as np
 from autorl.core.numbers import check_number
 from autorl.core.seeds import digest
 from autorl.core.types import InputError
-from autorl.trainers.language.contract import Built, Signal, Task, resolve_options
-from autorl.trainers.language.data.columns import chat_renderer
-from autorl.trainers.language.data.rows import local
+from autorl.trainers.language.contract import Built, Signal, Task
+from autorl.trainers.language.data.rows import chat_renderer, local
 from autorl.trainers.language.data.user_data import (
     SHARE,
     DataSources,
@@ -118,7 +117,7 @@ class Files(Task):
 
         Files are read, reward models loaded, and each signal is called once.
         """
-        built = self._assemble(0, resolve_options(self.options, options, self.name))
+        built = self.build(0, Path(), **options)
         _try_signals(built)
         rows_by_kind = {
             # every kind of data has prompts, or `UserData` refuses it
@@ -131,8 +130,7 @@ class Files(Task):
 
     def notes(self, options: Mapping[str, object]) -> Sequence[str]:
         """Return what is noteworthy of the data, whatever the instance."""
-        chosen = resolve_options(self.options, options, self.name)
-        _check(chosen)
+        chosen = self.resolved(options)
         return _user_data(chosen, model_folder(chosen["model"], f"{_KEY}.model"), 0).notes
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
@@ -140,26 +138,17 @@ class Files(Task):
 
         Nothing is cached: the data is read again in each process.
         """
-        return self._assemble(instance, resolve_options(self.options, options, self.name))
-
-    def _assemble(self, instance: int, chosen: Mapping[str, Any]) -> Built:
-        _check(chosen)
+        chosen = self.resolved(options)
         self._check_names(chosen["signals"])
         reference = model_folder(chosen["model"], f"{_KEY}.model")
         data = _user_data(chosen, reference, instance)
-        return Built(
-            name=self.name,
-            instance=instance,
+        signals = {name: _signal(name, source, data) for name, source in chosen["signals"].items()}
+        return self.built(
             reference=reference,
             prompts=data.prompts,
             held_out=data.held_out,
             max_completion=chosen["max_completion"],
-            signals={
-                name: _signal(name, source, data) for name, source in chosen["signals"].items()
-            },
-            training=self.training,
-            selection=self.selection,
-            report=self.report,
+            signals=signals,
             pairs=pairs_of(data.train),
             held_out_pairs=pairs_of(data.tuning)[:_MOST],
             test_pairs=pairs_of(data.test)[:_MOST],
@@ -168,12 +157,32 @@ class Files(Task):
             held_out_completions=completions_of(data.tuning)[:_MOST],
             test_completions=completions_of(data.test)[:_MOST],
             notes=data.notes,
-            bounds={
-                "win_rate": (0.0, 1.0),
-                "distinct": (0.0, 1.0),
-                "length": (0.0, float(chosen["max_completion"])),
-            },
         )
+
+    def check_values(self, chosen: Mapping[str, object]) -> None:
+        for name in ("model", "data"):
+            if not isinstance(chosen[name], str):
+                raise InputError(
+                    f"expected a folder, a file or a name on a hub, got {chosen[name]!r}",
+                    key=f"{_KEY}.{name}",
+                )
+        for name in ("columns", "signals"):
+            values = chosen[name]
+            if not isinstance(values, Mapping) or not all(
+                isinstance(value, str) for value in values.values()
+            ):
+                raise InputError(
+                    f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}"
+                )
+        for name in ("prompts", "subset"):
+            if chosen[name] is not None and not isinstance(chosen[name], str):
+                raise InputError(f"expected a text, got {chosen[name]!r}", key=f"{_KEY}.{name}")
+        held = chosen["held_out"]
+        if not isinstance(held, str) and not (isinstance(held, float) and 0 < held < 1):
+            raise InputError(
+                f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out"
+            )
+        check_number(chosen["max_completion"], f"{_KEY}.max_completion", 1, whole=True)
 
     def _check_names(self, signals: Mapping[str, object]) -> None:
         for name in signals:
@@ -264,30 +273,3 @@ def _signal(name: str, source: str, data: UserData) -> Signal:
     if is_function(source):
         return function_signal(source, data.rows, key)
     return RewardModel(model_folder(source, key), key)
-
-
-def _check(chosen: Mapping[str, object]) -> None:
-    """Raise `InputError` for an option of a wrong type or range."""
-    for name in ("model", "data"):
-        if not isinstance(chosen[name], str):
-            raise InputError(
-                f"expected a folder, a file or a name on a hub, got {chosen[name]!r}",
-                key=f"{_KEY}.{name}",
-            )
-    for name in ("columns", "signals"):
-        values = chosen[name]
-        if not isinstance(values, Mapping) or not all(
-            isinstance(value, str) for value in values.values()
-        ):
-            raise InputError(
-                f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}"
-            )
-    for name in ("prompts", "subset"):
-        if chosen[name] is not None and not isinstance(chosen[name], str):
-            raise InputError(f"expected a text, got {chosen[name]!r}", key=f"{_KEY}.{name}")
-    held = chosen["held_out"]
-    if not isinstance(held, str) and not (isinstance(held, float) and 0 < held < 1):
-        raise InputError(
-            f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out"
-        )
-    check_number(chosen["max_completion"], f"{_KEY}.max_completion", 1, whole=True)

@@ -11,7 +11,6 @@ References:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,25 +23,11 @@ import numpy as np
 from autorl.core.numbers import check_number, is_number
 from autorl.core.seeds import digest
 from autorl.core.types import InputError
-from autorl.trainers.language.contract import (
-    Built,
-    FunctionSignal,
-    Pair,
-    Signal,
-    Task,
-    resolve_options,
-)
+from autorl.trainers.language.contract import Built, Pair, Task
 from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.language.policy_metrics import half
 from autorl.trainers.language.sampling import sample
-from autorl.trainers.language.tasks.tiny_models import (
-    EOS,
-    SPECIAL,
-    cached,
-    fit_policy,
-    new_policy,
-    write_tokenizer,
-)
+from autorl.trainers.language.tasks.tiny_models import EOS, SPECIAL, stored, write_reference
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwx")
 GOOD = frozenset("abcdef")
@@ -50,7 +35,6 @@ BAD = frozenset("ghij")
 PROMPT = 2  # letters
 COMPLETION = 12  # most tokens
 PEAK = 4  # good letters at which gold is best
-_VERSION = 1  # of everything the cached files depend on; raise it when that changes
 _HELD_OUT = 192  # of the 576 prompts there are
 _MODELS = 64  # most of an ensemble
 
@@ -132,7 +116,7 @@ def counts(completions: Sequence[str]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class LinearReward(Signal):
+class LinearReward:
     """A reward model on letter counts: the proxy. `weights`: (24,)."""
 
     weights: np.ndarray
@@ -174,18 +158,15 @@ def reference(instance: int, folder: Path, steps: int = 200) -> Path:
 
     It is trained once on the instance's source, in some 10 s.
     """
-    content = {
-        "what": "letters-reference",
-        "version": _VERSION,
-        "instance": instance,
-        "steps": steps,
-    }
-    return cached(
-        folder,
-        "letters-reference",
-        content,
-        lambda target: _train_reference(instance, target, steps),
-    )
+
+    def write(target: Path) -> dict[str, object]:
+        offset = len(SPECIAL)
+        corpus = Source.of(instance).sample(8192, _generator(instance, "corpus"))
+        rows = [[*(letter + offset for letter in row), EOS] for row in corpus]
+        write_reference(target, LETTERS, rows, steps, instance)
+        return {}
+
+    return stored(folder, "letters-reference", instance, {"steps": steps}, write)[0]
 
 
 def split_prompts(instance: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -271,45 +252,27 @@ class GoldProxy(Task):
             )
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
-        chosen = resolve_options(self.options, options, self.name)
-        self.check_values(chosen)
+        chosen = self.resolved(options)
         policy = reference(instance, folder)
         # fitted anew from the stored pairs: what is cached does not depend on their number
         models = chosen.pop("models", 1)
-        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen}
-        data = cached(
-            folder, self.name, content, lambda target: _write(target, policy, instance, chosen)
+        _, saved = stored(
+            folder, self.name, instance, chosen, lambda _: _drawn(policy, instance, chosen)
         )
-        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
-        pairs = tuple((a, b, c) for a, b, c in stored["pairs"])
-        held_out = [(a, b, c) for a, b, c in stored["held_out_pairs"]]
-        of_test = set(half(stored["held_out"], "test"))
+        pairs = tuple((a, b, c) for a, b, c in saved["pairs"])
+        held_out = [(a, b, c) for a, b, c in saved["held_out_pairs"]]
+        of_test = set(half(saved["held_out"], "test"))
         proxies = bootstrapped(pairs, instance, models) if models > 1 else {}
-        return Built(
-            name=self.name,
-            instance=instance,
+        return self.built(
             reference=policy,
-            prompts=tuple(stored["prompts"]),
-            held_out=tuple(stored["held_out"]),
+            prompts=tuple(saved["prompts"]),
+            held_out=tuple(saved["held_out"]),
             pairs=pairs,
             held_out_pairs=tuple(pair for pair in held_out if pair[0] not in of_test),
             test_pairs=tuple(pair for pair in held_out if pair[0] in of_test),
             max_completion=COMPLETION,
-            signals={
-                "proxy": LinearReward(np.array(stored["weights"])),
-                **proxies,
-                "gold": FunctionSignal(golds),
-            },
-            training=self.training,
-            selection=self.selection,
-            report=self.report,
+            signals={"proxy": LinearReward(np.array(saved["weights"])), **proxies, "gold": golds},
             ensemble=tuple(proxies),
-            bounds={
-                "gold": (-4.0, 1.0),
-                "win_rate": (0.0, 1.0),
-                "distinct": (0.0, 1.0),
-                "length": (0.0, COMPLETION),
-            },
         )
 
 
@@ -326,30 +289,17 @@ def load(folder: Path) -> tuple[Any, Any]:
     return load_policy(folder), load_tokenizer(folder)
 
 
-def _train_reference(instance: int, target: Path, steps: int) -> None:
-    """Train the reference policy of an instance and save it."""
-    offset = len(SPECIAL)
-    corpus = Source.of(instance).sample(8192, _generator(instance, "corpus"))
-    rows = [[*(letter + offset for letter in row), EOS] for row in corpus]
-    model = new_policy(digest(instance, "initialisation") % 2**31, len(LETTERS))
-    fit_policy(model, rows, steps, digest(instance, "batches") % 2**31)
-    model.save_pretrained(target)
-    write_tokenizer(target, LETTERS)
-
-
-def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]) -> None:
-    """Write an instance's prompts, comparisons and the proxy fitted to them."""
+def _drawn(policy: Path, instance: int, options: Mapping[str, Any]) -> dict[str, object]:
+    """Draw an instance's prompts and comparisons, and fit the proxy to them."""
     prompts, held_out = split_prompts(instance)
     pairs = comparisons(policy, instance, prompts, options["pairs"], options["flips"])
-    clean = comparisons(policy, instance, held_out, 512, purpose="held-out pairs")
-    stored = {
+    return {
         "prompts": prompts,
         "held_out": held_out,
         "pairs": pairs,
-        "held_out_pairs": clean,
+        "held_out_pairs": comparisons(policy, instance, held_out, 512, purpose="held-out pairs"),
         "weights": LinearReward.fit(pairs).weights.tolist(),
     }
-    (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
 
 
 def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str, LinearReward]:

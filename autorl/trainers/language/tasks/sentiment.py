@@ -24,7 +24,6 @@ import hashlib
 import importlib
 import importlib.util
 import io
-import json
 import os
 import re
 import tarfile
@@ -42,22 +41,14 @@ from autorl.core.numbers import check_number
 from autorl.core.seeds import digest
 from autorl.core.shipped import cache_folder
 from autorl.core.types import InputError
-from autorl.trainers.language.contract import Built, FunctionSignal, Signal, Task, resolve_options
-from autorl.trainers.language.tasks.tiny_models import (
-    EOS,
-    SPECIAL,
-    cached,
-    fit_policy,
-    new_policy,
-    write_tokenizer,
-)
+from autorl.trainers.language.contract import Built, Task
+from autorl.trainers.language.tasks.tiny_models import EOS, SPECIAL, stored, write_reference
 
 ARCHIVE = "vaderSentiment-3.3.2.tar.gz"
 _SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
 _INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 _SNIPPETS = "hutto_ICWSM_2014/movieReviewSnippets_"
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
-_VERSION = 1  # of everything the cached files depend on; raise it when that changes
 PROMPT = 2  # words
 COMPLETION = 14  # words
 VOCABULARY = 1500  # words
@@ -100,7 +91,7 @@ def snippets(archive: Path) -> tuple[list[Snippet], list[str]]:
 
 
 @dataclass(frozen=True)
-class WordReward(Signal):
+class WordReward:
     """A reward model on words: the proxy.
 
     It is the sum of their weights, so repeating a good one pays without end.
@@ -184,38 +175,20 @@ class TinySentiment(Task):
         return kinds
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
-        chosen = resolve_options(self.options, options, self.name)
-        self.check_values(chosen)
+        chosen = self.resolved(options)
         _check_gold()
         archive = _archive(folder)
-        content = {
-            "what": self.name,
-            "version": _VERSION,
-            "instance": instance,
-            "options": chosen,
-            "data": _SHA256,
-        }
-        data = cached(
-            folder, self.name, content, lambda target: _write(target, archive, instance, chosen)
+        made, saved = stored(
+            *(folder, self.name, instance, chosen),
+            lambda target: _write(target, archive, instance, chosen),
+            data=_SHA256,
         )
-        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
-        return Built(
-            name=self.name,
-            instance=instance,
-            reference=data,
-            prompts=tuple(stored["prompts"]),
-            held_out=tuple(stored["held_out"]),
+        return self.built(
+            reference=made,
+            prompts=tuple(saved["prompts"]),
+            held_out=tuple(saved["held_out"]),
             max_completion=COMPLETION,
-            signals={"proxy": WordReward(stored["weights"]), "gold": FunctionSignal(gold)},
-            training=self.training,
-            selection=self.selection,
-            report=self.report,
-            bounds={
-                "gold": (-1.0, 1.0),
-                "win_rate": (0.0, 1.0),
-                "distinct": (0.0, 1.0),
-                "length": (0.0, COMPLETION),
-            },
+            signals={"proxy": WordReward(saved["weights"]), "gold": gold},
         )
 
 
@@ -280,8 +253,10 @@ def _member(archive: tarfile.TarFile, name: str) -> Any:
     return member
 
 
-def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int]) -> None:
-    """Write an instance: reference policy, tokenizer, prompts and proxy."""
+def _write(
+    target: Path, archive: Path, instance: int, options: Mapping[str, int]
+) -> dict[str, object]:
+    """Write reference policy and tokenizer, and return prompts and proxy."""
     rated, vocabulary = snippets(archive)
     order = np.random.default_rng(digest(instance, "sentiment split")).permutation(len(rated))
     share = len(rated) // 5
@@ -292,18 +267,14 @@ def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int
     number = {word: index for index, word in enumerate(vocabulary, start=len(SPECIAL))}
     longest = PROMPT + COMPLETION  # cut where a completion would be
     rows = [[*(number[word] for word in snippet.words), EOS][:longest] for snippet in train]
-    seed = digest(instance, "sentiment initialisation") % 2**31
-    policy = new_policy(seed, len(vocabulary), hidden=96)
-    fit_policy(policy, rows, options["sft_steps"], digest(instance, "sentiment batches") % 2**31)
-    policy.save_pretrained(target)
-    write_tokenizer(target, vocabulary)
-    stored = {
+    steps = options["sft_steps"]
+    write_reference(target, vocabulary, rows, steps, instance, prefix="sentiment ", hidden=96)
+    return {
         "prompts": list(prompts),
         # several reviews may begin with the same two words
         "held_out": [prompt for prompt in held_out if prompt not in prompts],
         "weights": WordReward.fit(_comparisons(train, instance, options["pairs"])).weights,
     }
-    (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
 
 
 def _comparisons(

@@ -8,7 +8,6 @@ reward in training is measured at the sampling temperature: it ranks temperature
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +18,14 @@ import numpy as np
 
 from autorl.core.numbers import check_number
 from autorl.core.seeds import digest
-from autorl.trainers.language.contract import Built, FunctionSignal, Signal, Task, resolve_options
+from autorl.trainers.language.contract import Built, Task
 from autorl.trainers.language.sampling import sample
-from autorl.trainers.language.tasks.tiny_models import (
-    EOS,
-    SPECIAL,
-    cached,
-    fit_policy,
-    new_policy,
-    write_tokenizer,
-)
+from autorl.trainers.language.tasks.tiny_models import EOS, SPECIAL, stored, write_reference
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 WORDS = (*"0123456789", ">")
-_VERSION = 1  # of everything the cached files depend on; raise it when that changes
 _PROMPTS = 2048
 _HELD_OUT = 1024
 _PROBED = 128  # prompts of a probe
@@ -87,7 +78,7 @@ def steps(prompts: Sequence[str], completions: Sequence[str]) -> list[list[float
 
 
 @dataclass(frozen=True)
-class Reward(Signal):
+class Reward:
     """The training signal: exact + process * position."""
 
     process: float
@@ -152,37 +143,21 @@ class SortVerifiable(Task):
         check_number(chosen["sft_steps"], "environment.kwargs.sft_steps", 1, whole=True)
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
-        chosen = resolve_options(self.options, options, self.name)
-        self.check_values(chosen)
+        chosen = self.resolved(options)
         digits = chosen["digits"]
-        parts = {name: chosen[name] for name in ("digits", "sft_steps")}
-        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": parts}
-        data = cached(
-            folder,
-            self.name,
-            content,
+        made, saved = stored(
+            *(folder, self.name, instance),
+            {name: chosen[name] for name in ("digits", "sft_steps")},
             lambda target: _write(target, instance, digits, chosen["sft_steps"]),
         )
-        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
-        signals: dict[str, Signal] = {
-            "reward": Reward(chosen["process"]),
-            "exact": FunctionSignal(exact),
-            "position": FunctionSignal(position),
-        }
-        shares = ("exact", "position", "greedy", "pass_at_8", "win_rate", "distinct")
-        return Built(
-            name=self.name,
-            instance=instance,
-            reference=data,
-            prompts=tuple(stored["prompts"]),
-            held_out=tuple(stored["held_out"]),
-            max_completion=_longest(digits),
-            signals=signals,
-            training=self.training,
-            selection=self.selection,
-            report=self.report,
-            probe=Probe(_longest(digits)),
-            bounds={**dict.fromkeys(shares, (0.0, 1.0)), "length": (0.0, float(_longest(digits)))},
+        longest = digits + 3  # an end, and room for being wrong
+        return self.built(
+            reference=made,
+            prompts=tuple(saved["prompts"]),
+            held_out=tuple(saved["held_out"]),
+            max_completion=longest,
+            signals={"reward": Reward(chosen["process"]), "exact": exact, "position": position},
+            probe=Probe(longest),
         )
 
 
@@ -204,16 +179,8 @@ def problems(instance: int, digits: int, n: int) -> list[str]:
     return list(prompts)[:count]
 
 
-def _longest(digits: int) -> int:
-    """Return the most tokens of a completion.
-
-    It has the digits, an end, and room for being wrong.
-    """
-    return digits + 3
-
-
-def _write(target: Path, instance: int, digits: int, steps: int) -> None:
-    """Write the reference policy, its tokenizer and the problems of an instance."""
+def _write(target: Path, instance: int, digits: int, steps: int) -> dict[str, object]:
+    """Write reference policy and tokenizer, and return the problems."""
     drawn = problems(instance, digits, _PROMPTS + _HELD_OUT)
     # two digits have 100 problems only: the same share of them is held out
     held = len(drawn) * _HELD_OUT // (_PROMPTS + _HELD_OUT)
@@ -223,12 +190,7 @@ def _write(target: Path, instance: int, digits: int, steps: int) -> None:
     rows = [
         [*(number[word] for word in (*prompt.split(), *answer(prompt))), EOS] for prompt in prompts
     ]
-    policy = new_policy(digest(instance, "sorting initialisation") % 2**31, len(WORDS))
-    seed = digest(instance, "sorting batches") % 2**31
+    fitting: dict[str, Any] = {"lr": 2e-3, "given": digits + 1, "cycle": False}
     # a constant rate, so that fewer steps are the beginning of more
-    fit_policy(policy, rows, steps, seed, lr=2e-3, given=digits + 1, cycle=False)
-    policy.save_pretrained(target)
-    write_tokenizer(target, WORDS)
-    (target / "task.json").write_text(
-        json.dumps({"prompts": prompts, "held_out": held_out}), encoding="utf-8"
-    )
+    write_reference(target, WORDS, rows, steps, instance, prefix="sorting ", **fitting)
+    return {"prompts": prompts, "held_out": held_out}

@@ -11,8 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.seeds import digest
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_VERSION = 1  # of everything the cached files depend on; raise it when that changes
 
 
 def cached(
@@ -53,6 +58,33 @@ def cached(
     return final
 
 
+def stored(
+    folder: Path,
+    name: str,
+    instance: int,
+    options: Mapping[str, object],
+    write: Callable[[Path], Mapping[str, object]],
+    **more: object,
+) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of an instance and what `write` returned.
+
+    Args:
+        folder: where it lies.
+        name: of the task.
+        instance: of the task.
+        options: that decide what is written.
+        write: writes files into an empty folder, and returns the rest in JSON types.
+        **more: what else decides it.
+    """
+
+    def make(target: Path) -> None:
+        (target / "task.json").write_text(json.dumps(write(target)), encoding="utf-8")
+
+    content = {"what": name, "version": _VERSION, "instance": instance, "options": options, **more}
+    made = cached(folder, name, content, make)
+    return made, json.loads((made / "task.json").read_text(encoding="utf-8"))
+
+
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 """Tokens 0 to 3 of every vocabulary."""
 EOS = SPECIAL.index("<eos>")
@@ -71,7 +103,7 @@ def write_tokenizer(folder: Path, words: Sequence[str]) -> None:
     fast(tokenizer_object=tokenizer, padding_side="left", **names).save_pretrained(folder)
 
 
-def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest: int = 64) -> Any:
+def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2) -> Any:
     """Make a small Llama-type model with fresh weights.
 
     Its tokens are the words and the special ones.
@@ -86,7 +118,7 @@ def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest
         num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=longest,
+        max_position_embeddings=64,
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=EOS,
@@ -98,12 +130,40 @@ def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest
         return LlamaForCausalLM(config)
 
 
+def write_reference(
+    folder: Path,
+    words: Sequence[str],
+    rows: Sequence[Sequence[int]],
+    steps: int,
+    instance: int,
+    *,
+    prefix: str = "",
+    hidden: int = 64,
+    **fitting: Any,
+) -> None:
+    """Train a policy over `words`, and save it with its tokenizer.
+
+    Args:
+        folder: to save in.
+        words: the vocabulary besides the special tokens.
+        rows: to be fitted, see `fit_policy`.
+        steps: of AdamW.
+        instance: of the task, with `prefix` the seed of weights and batches.
+        prefix: of the task's random streams.
+        hidden: width of the model.
+        **fitting: further options of `fit_policy`.
+    """
+    policy = new_policy(digest(instance, f"{prefix}initialisation") % 2**31, len(words), hidden)
+    fit_policy(policy, rows, steps, digest(instance, f"{prefix}batches") % 2**31, **fitting)
+    policy.save_pretrained(folder)
+    write_tokenizer(folder, words)
+
+
 def fit_policy(
     model: PreTrainedModel,
     rows: Sequence[Sequence[int]],
     steps: int,
     seed: int,
-    batch: int = 128,
     lr: float = 6e-3,
     given: int = 0,
     cycle: bool = True,
@@ -113,9 +173,8 @@ def fit_policy(
     Args:
         model: is changed in place.
         rows: n token rows of any lengths, end of sequence included.
-        steps: of AdamW.
+        steps: of AdamW, 128 rows each.
         seed: of the batches.
-        batch: rows in a step.
         lr: learning rate, the highest of a cycle.
         given: tokens at the beginning of a row that are read, not learnt.
         cycle: whether the learning rate goes through one cosine cycle, or stays.
@@ -138,7 +197,7 @@ def fit_policy(
     # of the batches alone: weights were drawn by another seed
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        chosen = torch.randint(len(rows), (batch,), generator=generator)
+        chosen = torch.randint(len(rows), (128,), generator=generator)
         loss = model(
             input_ids=tokens[chosen], attention_mask=attention[chosen], labels=labels[chosen]
         ).loss

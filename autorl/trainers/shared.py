@@ -8,13 +8,28 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from autorl.core.plain_text import counted, listed
-from autorl.core.types import Config, FrozenMap, InputError, Report, Segment
+from autorl.core.plain_text import counted, listed, one_of
+from autorl.core.types import (
+    Checkpoint,
+    Config,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 from autorl.trainers.contract import Change
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Diverged(BaseException):
@@ -133,6 +148,86 @@ def not_finite(report: Report) -> str:
     )
 
 
+class Course:
+    """The points of a segment while it trains, and how it ends.
+
+    Attributes:
+        reports: the evaluations so far, all finite, in step order.
+        problem: what is not finite, in words; empty while all is well.
+    """
+
+    def __init__(self, segment: Segment, report: Callable[[Report], None]) -> None:
+        self.segment = segment
+        self.reports: list[Report] = []
+        self.problem = ""
+        self._report = report
+        self._pending = list(segment.evaluate_at)
+        self._clock = Clock()
+
+    def due(self, reached: float, align: Callable[[int], int] = int) -> list[int]:
+        """Return the nominal steps to evaluate at the step reached, each once.
+
+        Args:
+            reached: by training.
+            align: the step training reaches for a nominal one.
+        """
+        # Training may pass several; they are in order, so those due are the first.
+        steps = [step for step in self._pending if align(step) <= reached]
+        self._pending = self._pending[len(steps) :]
+        return steps
+
+    def add(self, step: int, metrics: Mapping[str, float], problem: str = "") -> bool:
+        """Report an evaluation, and say whether training may go on.
+
+        It ends, and nothing is reported, where a metric is not finite, or with a `problem`.
+        """
+        point = Report(self.segment.id, step, metrics)
+        self.problem = not_finite(point) or problem
+        if not self.problem:
+            self.reports.append(point)
+            self._report(point)
+        return not self.problem
+
+    def outcome(
+        self,
+        reached: int,
+        applied: Mapping[str, Any],
+        save: Callable[[], Checkpoint | None],
+        *,
+        status: Status = Status.DONE,
+        notes: Iterable[str] = (),
+        message: str = "",
+        cost: Mapping[str, float] = FrozenMap(),
+    ) -> Outcome:
+        """Return how the segment ended at the step reached.
+
+        Args:
+            reached: by training.
+            applied: hyperparameters, as they took.
+            save: writes the checkpoint, where one is wanted of a training that went well.
+            status: unless something was not finite.
+            notes: for readers of the outcome.
+            message: unless something was not finite.
+            cost: over what the clock says, of training alone.
+        """
+        segment = self.segment
+        costs = {**self._clock.cost(reached - segment.start), **cost}
+        if self.problem:
+            status = Status.DIVERGED
+            message = f"{self.problem} at step {reached}"
+        return Outcome(
+            segment=segment.id,
+            status=status,
+            reached=reached,
+            reports=tuple(self.reports),
+            cost=costs,
+            checkpoint=save() if segment.save and not status.failed else None,
+            applied=dict(applied),
+            notes=tuple(notes),
+            message=message,
+        )
+
+
 @contextmanager
 def module_path(*folders: str) -> Iterator[None]:
     """Put `folders` first in the module search path for a block.
@@ -149,3 +244,26 @@ def module_path(*folders: str) -> Iterator[None]:
             # The user's module may have taken it out.
             if folder in sys.path:
                 sys.path.remove(folder)
+
+
+def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:
+    """Raise `InputError` for the first of `given` that is not in `allowed`."""
+    for name in given:
+        if name not in allowed:
+            hint = one_of(name, sorted(allowed))
+            raise InputError(f"unknown {what} {name!r}{hint}", key=key)
+
+
+def check_fields(spec: TrainerSpec, trainer: type[DataclassInstance]) -> None:
+    """Raise `InputError` for an option that is no field of `trainer`."""
+    allowed = {item.name for item in fields(trainer)}
+    check_names(spec.kwargs, allowed, f"option of {spec.name}", "trainer.kwargs")
+
+
+def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Read the option `path`: where a user's modules are looked for.
+
+    It is a folder or several; empty = working folder.
+    """
+    path = kwargs.get("path", ())
+    return (path,) if isinstance(path, str) else tuple(path)
