@@ -40,7 +40,7 @@ def segment_in(
 
 
 def state_of(outcome: Outcome) -> dict[str, Any]:
-    """What a checkpoint holds."""
+    """Read the arrays of a checkpoint."""
     assert outcome.checkpoint is not None
     return read(Path(outcome.checkpoint.path) / STATE)
 

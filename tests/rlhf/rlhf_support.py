@@ -1,4 +1,4 @@
-"""What the tests of language models share: reward functions of a user, rows in files, tiny tasks."""
+"""Shared by tests of language models: rewards of a user, rows in files, tiny tasks."""
 
 import json
 import sys

@@ -32,7 +32,7 @@ def held_out(monkeypatch, xs, trainer=None, n_test=3, **changes):
 
 
 def candidates_of(result):
-    """Who was tested, in order."""
+    """List the tested, in order."""
     return ", ".join(f"{entry.label} {entry.proposal}" for entry in result.entries)
 
 
