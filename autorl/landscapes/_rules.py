@@ -420,7 +420,7 @@ def _curves(landscape: Dataset) -> _Curves:
         # A value between the least and the greatest is a third one.
         low, high = (limit(values, axis=2, keepdims=True) for limit in (np.min, np.max))
         telling = complete & ((low < values) & (values < high)).any(axis=2)
-        # Of curves too, by a number each: a dictionary of a million curves grew faster than the
+        # Curves too, by a number each: a dictionary of a million curves grew faster than the
         # data.
         numbers = np.where(telling, _numbered(values), np.nan)[:, :, np.newaxis]
         curves += equal_values(numbers, np.array([]))

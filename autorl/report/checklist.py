@@ -121,7 +121,7 @@ def _tested(view: StudyView) -> Item:
 def _cost(view: StudyView) -> str:
     budget = view.spec.budget.model_dump(exclude_none=True)
     stated = ", ".join(f"{name} {value:g}" for name, value in budget.items())
-    # What was really trained, which is not what the budget counts where runs are cut at rollouts.
+    # Steps really trained: the budget counts others if runs are cut at rollouts.
     trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
         f"{role}: {counted(taken.environment_steps, 'step', form=',.0f')}, "

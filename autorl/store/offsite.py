@@ -238,7 +238,7 @@ class Offsite:
         unnamed = {
             url: _CHECKPOINT.fullmatch(url.rpartition("/")[2]) for url in stored.difference(saved)
         }
-        # Those of a higher epoch are of a driver that has come meanwhile.
+        # Checkpoints of a higher epoch are of a driver that has come meanwhile.
         self.remove([url for url, name in unnamed.items() if name and int(name[1]) <= self.epoch])
 
 

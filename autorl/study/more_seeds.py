@@ -244,7 +244,7 @@ class Races:
     def go_on(self, proposal: ProposalId) -> None:
         """Give the incumbent the seeds it lacks, and have a proposal that was scored race it.
 
-        At the proposal's own ask the incumbent may have had fewer seeds. What is added is observed
+        At the proposal's own ask the incumbent may have had fewer seeds. An added run is observed
         when its training would have ended.
         """
         best = self._search.ranking.best()

@@ -126,7 +126,7 @@ def analyse(
         names: hyperparameters: one for dependence and values, two for surface, any for interaction
             (none = all pairs).
         seeds: the seed role; None = all, or tuning where only some configurations have test seeds
-            (a study). Where something is chosen (curves, transfer), None = chosen on tuning seeds
+            (a study). If something is chosen (curves, transfer), None = chosen on tuning seeds
             and shown on test seeds, if there are both.
         step: of the evaluation, None = the last; budget, curves, over-time, phases, subset and
             transfer look at their own.

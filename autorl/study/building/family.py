@@ -29,7 +29,7 @@ def build_plans(
 ) -> Iterator[Landscape]:
     """Carry out builds, and yield landscapes as they are written.
 
-    Those of a family that are written already are not built again, unless with `replace`.
+    Landscapes of a family that exist already are built again with `replace` alone.
     """
     for plan in plans:
         if not replace and is_written(plan, out):
