@@ -3,19 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
+from test_rlhf_studies import STUDY
 
 from autorl.study.results import cautions as cautions_module
 from autorl.study.results.cautions import training_cautions
 from autorl.study.spec import load_spec
 from autorl.trainers.language.contract import DATA_NOTE
-
-STUDY = {
-    "trainer": "trl/rloo",
-    "environment": "letters-goldproxy",
-    "space": "trl/rloo-tiny",
-    "fidelity": {"steps": 10},
-    "budget": {"runs": 3},
-}
 
 
 def cautions(measured=None, notes=(), spec=None, **changes):
