@@ -2,6 +2,7 @@
 
 import copy
 import json
+from contextlib import closing
 
 import pytest
 
@@ -34,15 +35,12 @@ FILE = {
 
 
 def run(file, folder):
-    study = Study.create(load_spec(file), folder)
-    try:
+    with closing(Study.create(load_spec(file), folder)) as study:
         study.run()
         rows = study.store.query(
             "SELECT config FROM proposals JOIN configurations USING (config_id) ORDER BY proposal"
         )
         return [study.spec.search_space.config(json.loads(text)) for (text,) in rows]
-    finally:
-        study.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 both."""
 
 import json
+from contextlib import closing
 
 import pytest
 
@@ -42,12 +43,9 @@ def trained(spec, folder):
     """The configuration and the exported model of the one run of a study."""
     from autorl.study.results.models import load_model
 
-    made = Study.create(spec, folder)
-    try:
+    with closing(Study.create(spec, folder)) as made:
         made.run()
         config = made.driver.lineage[0].config
-    finally:
-        made.close()
     return load_model(folder, 0, config, None)
 
 
@@ -218,11 +216,8 @@ def test_a_flag_of_the_command_that_an_option_gives_too_is_refused(tmp_path):
 
 def test_a_command_gets_every_flag_once(tmp_path):
     spec = command(tmp_path, "--gamma 0.9")
-    made = Study.create(spec, tmp_path / "s")
-    try:
+    with closing(Study.create(spec, tmp_path / "s")) as made:
         made.run()
-    finally:
-        made.close()
     flags = [
         word for word in json.loads((tmp_path / "argv.json").read_text()) if word.startswith("--")
     ]
@@ -250,23 +245,11 @@ def test_nested_options_of_trl_that_are_searched_are_refused(trainer, kwargs, se
 def test_the_fixed_value_is_in_the_trainer_that_trl_trained_with(tmp_path):
     """`applied` is read back from the live trainer."""
     pytest.importorskip("trl")
-    kwargs = {
-        "temperature": 0.7,
-        "max_grad_norm": 0.3,
-        "per_device_train_batch_size": 8,
-        "num_generations": 4,
-    }
-    spec = study(
-        "trl/rloo",
-        RATE,
-        kwargs,
-        "letters-goldproxy",
-        fidelity={"steps": 1, "evaluations": 1, "episodes": 4},
-    )
-    made = Study.create(spec, tmp_path / "s")
-    try:
+    kwargs = {"temperature": 0.7, "max_grad_norm": 0.3}
+    kwargs |= {"per_device_train_batch_size": 8, "num_generations": 4}
+    fidelity = {"steps": 1, "evaluations": 1, "episodes": 4}
+    spec = study("trl/rloo", RATE, kwargs, "letters-goldproxy", fidelity=fidelity)
+    with closing(Study.create(spec, tmp_path / "s")) as made:
         made.run()
         ((applied,),) = made.store.query("SELECT applied FROM segments")
-    finally:
-        made.close()
     assert {name: json.loads(applied)[name] for name in kwargs} == kwargs
