@@ -1,6 +1,7 @@
 """An exported model, scored by others' code alone, has the score that was reported of its seed."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,9 @@ def tuned(folder, document):
         "test": {"top": 1},
         "executor": {"name": "in_process"},
     }
-    study = Study.create(
-        load_spec(common | {"optimizer": "random", "parallelism": 1} | document), folder
-    )
-    try:
-        result = study.run()
-    finally:
-        study.close()
-    return result
+    spec = load_spec(common | {"optimizer": "random", "parallelism": 1} | document)
+    with closing(Study.create(spec, folder)) as study:
+        return study.run()
 
 
 def exported(folder, target):

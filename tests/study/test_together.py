@@ -92,11 +92,9 @@ def test_an_interruption_keeps_what_every_study_has_recorded(studies, tmp_path):
     for study in begun:
         study.close()
     again = [Study.open(tmp_path / name) for name in STUDIES]
-    try:
-        assert all(ended.error is None for ended in run_together(again))
-    finally:
-        for study in again:
-            study.close()
+    assert all(ended.error is None for ended in run_together(again))
+    for study in again:
+        study.close()
     for name, options in STUDIES.items():
         run_small(tmp_path / f"{name}-alone", **{"name": name, **options})
         assert scores(tmp_path / name) == scores(tmp_path / f"{name}-alone")
@@ -194,11 +192,9 @@ def test_workers_import_a_module_that_only_another_study_has_from_nowhere(tmp_pa
         "def train(config, *, seed, until):\n    import ours_left\n    return 1.0\n"
     )
     begun = [Study.create(spec, tmp_path / f"study-{spec.name}") for spec in (first, second)]
-    try:
-        left, right = run_together(begun)
-    finally:
-        for study in begun:
-            study.close()
+    left, right = run_together(begun)
+    for study in begun:
+        study.close()
     assert left.result.test is not None
     assert "No module named 'ours_left'" in str(right.error)
 
