@@ -32,6 +32,14 @@ def peaked(config, seed, step):
     return config["x"] - abs(step - (25 if config["x"] < 0.5 else 75)) / 100
 
 
+def searched(monkeypatch, folder, curve, *xs, **changes):
+    """A study of full runs in a folder that has run, its result, and its trainer."""
+    trainer = Toy(curve=curve)
+    optimizer = Scripted(listed(*map(full, xs)))
+    study = study_with(monkeypatch, toy_spec(**BEST, **changes), optimizer, trainer, folder)
+    return study, run(study), trainer
+
+
 def segments(study, role):
     rows = "SELECT segment, from_step, to_step FROM segments JOIN runs USING (run_id) WHERE seed_role = ?"
     return sorted(study.store.query(rows, (role,)))
@@ -45,12 +53,8 @@ def kept(study, proposal):
 
 
 def test_a_test_run_ends_at_the_step_of_its_score(monkeypatch, tmp_path):
-    trainer = Toy(curve=peaked)
-    spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 2}, test={"top": 2})
-    study = study_with(
-        monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"
-    )
-    result = run(study)
+    changes = {"seeds": {"tuning": 2, "test": 2}, "test": {"top": 2}}
+    study, result, trainer = searched(monkeypatch, tmp_path / "s", peaked, 0.2, 0.9, **changes)
     tests = [segment for segment in trainer.segments if segment.role == "test"]
     assert {(segment.id, segment.until, segment.horizon) for segment in tests} == {
         ("1.100@75", 75, 100),
@@ -99,10 +103,8 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
 
 
 def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
-    trainer = Toy(curve=peaked)
-    section = {"landscape": {"id": "mine/toy/toy"}}
-    spec = toy_spec(**BEST, **section, seeds={"tuning": 1, "test": 1}, test={"top": 2})
-    run(study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer))
+    changes = {"landscape": {"id": "mine/toy/toy"}, "seeds": {"tuning": 1, "test": 1}}
+    *_, trainer = searched(monkeypatch, None, peaked, 0.2, 0.9, test={"top": 2}, **changes)
     assert {segment.until for segment in trainer.segments} == {100}
 
 
@@ -114,15 +116,8 @@ def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypat
         return config["x"] * curves.get(seed, {25: 0.3, 50: 0.2, 75: 0.4, 100: 0.1})[step]
 
     racing = {"evaluation": {"seeds": "racing", "min": 1, "max": 2}, "budget": {"runs": 1}}
-    spec = toy_spec(**BEST, **racing, seeds={"tuning": 2, "test": 1}, test={"top": 1})
-    study = study_with(
-        monkeypatch,
-        spec,
-        Scripted(listed(full(1.0), full(0.1))),
-        Toy(curve=curve),
-        tmp_path / "study",
-    )
-    first = run(study)
+    changes = {**racing, "seeds": {"tuning": 2, "test": 1}, "test": {"top": 1}}
+    study, first, _ = searched(monkeypatch, tmp_path / "s", curve, 1.0, 0.1, **changes)
     assert first.test.value == 0.4, "racing brings the incumbent to both seeds: step 75"
     study.extend(2)  # racing has used one run more than the budget had
     assert run(study).test.value == 0.4
@@ -131,12 +126,8 @@ def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypat
 
 
 def test_untested_the_incumbent_is_trained_to_its_step_again(monkeypatch, tmp_path):
-    trainer = Toy(curve=peaked)
-    spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 0})
-    study = study_with(
-        monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"
-    )
-    result = run(study)
+    arguments = (monkeypatch, tmp_path / "study", peaked, 0.2, 0.9)
+    study, result, trainer = searched(*arguments, seeds={"tuning": 2, "test": 0})
     assert [segment.id for segment in trainer.segments[4:]] == ["1.0@75", "1.1@75"]
     assert kept(study, 1) == {0: "1.0@75", 1: "1.1@75"}
     assert str(result.steps) == "model and score are of step 75 of 100"
@@ -153,49 +144,33 @@ def test_untested_the_incumbent_is_trained_to_its_step_again(monkeypatch, tmp_pa
     assert steps_of(view.record, 1, checkpoint).model == 75
     assert steps_of(view.record, 0, None).score is None, "it was no candidate"
     view.close()
-    study = study_with(
-        monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"
-    )
-    run(study)
+    study, *_ = searched(*arguments, seeds={"tuning": 2, "test": 0})
     assert tables(study) == before
     study.close()
 
 
 @pytest.mark.parametrize("keep", ["none", "top"])
 def test_without_test_seeds_what_keep_names_is_trained_to_its_step(monkeypatch, tmp_path, keep):
-    trainer = Toy(curve=peaked)
-    spec = toy_spec(
-        **BEST, seeds={"tuning": 1, "test": 0}, keep={"checkpoints": keep}, test={"top": 2}
-    )
-    proposals = listed(full(0.2), full(0.9), full(0.6))
-    study = study_with(monkeypatch, spec, Scripted(proposals), trainer, tmp_path / "study")
-    run(study)
+    changes = {"seeds": {"tuning": 1, "test": 0}, "keep": {"checkpoints": keep}, "test": {"top": 2}}
+    study, _, trainer = searched(monkeypatch, tmp_path / "s", peaked, 0.2, 0.9, 0.6, **changes)
     assert [segment.id for segment in trainer.segments[3:]] == (
         [] if keep == "none" else ["1.0@75", "2.0@75"]
     )
     study.close()
 
 
-LIVE = {
-    "objective": {"reduce": "best"},
-    "trainer": {"drift": 2.0},
-}  # the best step is in the middle
-
-
 def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
     from study_support import small_spec
 
-    study = Study.create(small_spec(**LIVE), tmp_path / "study")
+    study = Study.create(
+        small_spec(objective={"reduce": "best"}, trainer={"drift": 2.0}), tmp_path / "study"
+    )
     first = run(study)
     study.add_test_seeds(5)
     more = run(study)
     assert {seed: more.test.seeds[seed] for seed in first.test.seeds} == dict(first.test.seeds)
-    assert (
-        len(
-            {segment.partition("@")[2] for segment in kept(study, more.incumbent.proposal).values()}
-        )
-        == 1
-    )
+    models = kept(study, more.incumbent.proposal).values()
+    assert len({segment.partition("@")[2] for segment in models}) == 1
     study.extend(6)
     assert len(run(study).test.seeds) == 5
     study.close()
