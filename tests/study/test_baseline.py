@@ -18,6 +18,14 @@ def by_x(config, seed, step):
     return config["x"] * step / 100
 
 
+def compared(monkeypatch, *proposals, trainer=None, folder=None, keeps=(), **changes):
+    """A tested study of these proposals that has run, its result, and its optimizer."""
+    optimizer = Scripted(listed(*proposals), keeps=lambda seen: keeps)
+    spec = toy_spec(**TESTED | changes)
+    study = study_with(monkeypatch, spec, optimizer, trainer or Toy(curve=by_x), folder)
+    return study, run(study), optimizer
+
+
 def baselines(study):
     return study.store.query(
         "SELECT proposal, until, resume_from, n_seeds FROM proposals WHERE origin = ?", (BASELINE,)
@@ -26,11 +34,9 @@ def baselines(study):
 
 def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeypatch, tmp_path):
     trainer = Toy(curve=by_x)
-    optimizer = Scripted(
-        listed(chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)), keeps=lambda seen: (1,)
-    )
-    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer, tmp_path / "study")
-    result = run(study)
+    proposals = (chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1))
+    more = {"trainer": trainer, "folder": tmp_path / "study", "keeps": (1,)}
+    study, result, _ = compared(monkeypatch, *proposals, **more)
     assert baselines(study) == [(3, 100, 0, 2)]
     trained = [
         (segment.id, segment.start, segment.until)
@@ -48,9 +54,7 @@ def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeyp
 
 
 def test_a_default_the_search_never_tried_is_trained_from_scratch(monkeypatch):
-    optimizer = Scripted(listed(full(0.9)))
-    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
-    result = run(study)
+    study, result, _ = compared(monkeypatch, full(0.9))
     assert baselines(study) == [(1, 100, None, 2)]
     assert result.beyond == 200
     assert result.difference is not None
@@ -80,9 +84,7 @@ def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_g
 
 def test_it_may_become_the_incumbent(monkeypatch):
     """It has the length and the tuning seeds of the others, and no test score was known."""
-    optimizer = Scripted(listed(full(0.2), chain(0.5, 40)))
-    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
-    result = run(study)
+    _, result, _ = compared(monkeypatch, full(0.2), chain(0.5, 40))
     assert result.incumbent.proposal == 2
     assert dict(result.incumbent.config) == {"x": 0.5, "y": 0.5}
     assert result.default is None
@@ -94,9 +96,7 @@ def test_a_default_whose_agent_was_copied_is_no_default(monkeypatch):
         chain(0.9, 100, member="c"),
         chain(0.5, 100, Exploit(0, "b"), "b"),
     ]
-    optimizer = Scripted(listed(*script), keeps=lambda seen: (0,))
-    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
-    run(study)
+    study, *_ = compared(monkeypatch, *script, keeps=(0,))
     assert baselines(study) == [(3, 100, 0, 2)]
     assert study.store.query("SELECT member FROM proposals WHERE proposal = 3") == [("a",)]
 
@@ -106,9 +106,7 @@ def test_a_default_that_failed_on_the_way_failed(monkeypatch):
         curve=by_x,
         before=lambda one: Status.DIVERGED if one.config["x"] == 0.5 and one.until > 30 else None,
     )
-    optimizer = Scripted(listed(full(0.9), chain(0.5, 40)))
-    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer)
-    result = run(study)
+    _, result, _ = compared(monkeypatch, full(0.9), chain(0.5, 40), trainer=trainer)
     assert len([one for one in trainer.segments if one.role == "tuning"]) == 4, "not trained again"
     assert (result.default.until, result.default.test, len(result.default.failures)) == (
         100,
@@ -118,9 +116,7 @@ def test_a_default_that_failed_on_the_way_failed(monkeypatch):
 
 
 def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatch):
-    optimizer = Scripted(listed(full(0.9), full(0.2), full(0.5)))
-    study = study_with(monkeypatch, toy_spec(**TESTED | RACING), optimizer, Toy(curve=by_x))
-    result = run(study)
+    study, result, optimizer = compared(monkeypatch, full(0.9), full(0.2), full(0.5), **RACING)
     assert (result.incumbent.proposal, result.default.proposal) == (0, 2)
     assert study.driver.tuning_seeds(2) == study.driver.tuning_seeds(0) == (0, 1, 2)
     assert (result.beyond, baselines(study)) == (200, [])
@@ -137,10 +133,8 @@ def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatc
     ids=["off", "untested", "landscape"],
 )
 def test_where_nothing_is_compared_nothing_is_added(monkeypatch, changes):
-    study = study_with(
-        monkeypatch, toy_spec(**TESTED | changes), Scripted(listed(full(0.9))), Toy(curve=by_x)
-    )
-    assert run(study).beyond == 0
+    study, result, _ = compared(monkeypatch, full(0.9), **changes)
+    assert result.beyond == 0
     assert baselines(study) == []
 
 

@@ -23,6 +23,14 @@ def steps_trained(study, role="tuning"):
     )[0][0]
 
 
+def counted(monkeypatch, trainer=None, places=20, **changes):
+    """A study of full runs, each with another x, that has ended, and its optimizer."""
+    optimizer = Scripted(lambda number, seen: full(number / places))
+    study = study_with(monkeypatch, toy_spec(**changes), optimizer, trainer)
+    run(study)
+    return study, optimizer
+
+
 def with_runs(runs):
     """A study whose budget is less than its own optimizer could use, for a scripted one."""
     spec = toy_spec()
@@ -42,11 +50,8 @@ def with_runs(runs):
     ],
 )
 def test_full_length_proposals(monkeypatch, budget, tuning, proposals):
-    optimizer = Scripted(lambda number, seen: full(number / 20))
-    study = study_with(
-        monkeypatch, toy_spec(budget=budget, seeds={"tuning": tuning, "test": 0}), optimizer
-    )
-    run(study)
+    seeds = {"tuning": tuning, "test": 0}
+    study, optimizer = counted(monkeypatch, budget=budget, seeds=seeds)
     assert optimizer.count == proposals
     assert steps_trained(study) == proposals * tuning * 100
 
@@ -99,18 +104,14 @@ def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
         Status.TIMEOUT,
         Status.OUT_OF_MEMORY,
     ]
-    optimizer = Scripted(lambda number, seen: full(number / 20))
     trainer = Toy(before=lambda segment: kinds[int(segment.id.split(".")[0]) % 6])
-    study = study_with(monkeypatch, toy_spec(budget={"runs": 12}), optimizer, trainer)
-    run(study)
+    study, optimizer = counted(monkeypatch, trainer, budget={"runs": 12})
     assert optimizer.count == 12
     assert study.driver.budget.used == 1.0
 
 
 def test_the_test_phase_is_apart(monkeypatch):
-    optimizer = Scripted(lambda number, seen: full(number / 20))
-    study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 7}), optimizer)
-    run(study)
+    study, _ = counted(monkeypatch, seeds={"tuning": 1, "test": 7})
     assert (steps_trained(study), study.driver.charges.steps) == (800, 800)
     assert steps_trained(study, "test") == 7 * 100
 
@@ -180,9 +181,7 @@ def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
 
 
 def test_extend_opens_the_search_again(monkeypatch):
-    optimizer = Scripted(lambda number, seen: full(number / 40))
-    study = study_with(monkeypatch, toy_spec(), optimizer)
-    run(study)
+    study, optimizer = counted(monkeypatch, places=40)
     assert optimizer.count == 8
     study.extend(3)
     run(study)
@@ -198,9 +197,7 @@ def test_extend_opens_the_search_again(monkeypatch):
 
 
 def test_extend_counts_configurations(monkeypatch):
-    optimizer = Scripted(lambda number, seen: full(number / 40))
-    study = study_with(monkeypatch, toy_spec(budget={"configurations": 3}), optimizer)
-    run(study)
+    study, optimizer = counted(monkeypatch, places=40, budget={"configurations": 3})
     study.extend(2)
     run(study)
     assert optimizer.count == 5
