@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import re
@@ -15,7 +16,7 @@ from autorl.core.types import InputError
 
 
 class LazyCommand(TyperCommand):
-    """Stand-in for a command in a list, imported when its context is made."""
+    """Stand-in for a command in a list, imported when it runs."""
 
     def __init__(self, name: str, target: str) -> None:
         super().__init__(name)
@@ -98,7 +99,10 @@ def load(name: str | None, target: str) -> Any:
     """
     module, _, attribute = target.partition(":")
     # Imported here and nowhere before: what one command needs takes a second to import.
+    # Imports leave no garbage behind: looking for it takes a tenth of the time of a command.
+    gc.disable()
     command = getattr(importlib.import_module(module), attribute)
+    gc.enable()
     if not isinstance(command, typer.Typer):
         # typer makes commands of apps alone: an app with one function is that command.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -6,7 +6,6 @@ Ray is imported when a cluster is connected to: it takes a second, and is an ext
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import os
@@ -348,6 +347,8 @@ class _Mailbox:
 
     def __init__(self) -> None:
         self._messages: list[tuple[AttemptKey, int, Place | Report]] = []
+        import asyncio  # 45 ms of every command, of which actors alone need it
+
         self._some = asyncio.Event()
 
     async def put(self, attempt: AttemptKey, rank: int, message: Place | Report) -> None:

@@ -241,7 +241,7 @@ class OptunaStorage(Callback):
         return sign * float(self._aggregate(sign * np.array(values, dtype=float)))
 
     def on_score(self, study: StudyInfo, score: ScoreInfo) -> None:
-        """Take a proposal's score, and end its trial if the score is final."""
+        """Take a proposal's score, and end its trial if it is final."""
         number = score.proposal
         first = self._trial_of[number]
         if number != self._chains[first][-1]:

@@ -293,7 +293,10 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
             self._worst.observe(event)
 
     def _values(self, result: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return a result's values, larger is better; empty if a metric is missing."""
+        """Return a result's values, or nothing if a metric is missing.
+
+        Larger is better.
+        """
         names = _listed(self._metric)
         if not all(name in result for name in names):
             return ()

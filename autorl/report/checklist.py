@@ -38,7 +38,10 @@ def checklist(view: StudyView) -> list[Item]:
     options = options_to_show(spec.optimizer, spec.path)
     method = f"{version}, optimizer {spec.optimizer.name}{f' {options}' if options else ''}"
     # Both by construction: `SeedPlan` refuses shared seeds, and candidates are frozen in an event.
-    separate = "tuning and test seeds are disjoint; test seeds are first used after the incumbent is frozen"
+    separate = (
+        "tuning and test seeds are disjoint; "
+        "test seeds are first used after the incumbent is frozen"
+    )
     # A budget in hours, limits, wall-clock objectives and asynchronous studies depend on the
     # machine.
     hardware = Item(

@@ -166,7 +166,7 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
 def _stairs(
     item: Hyperparameter, label: str, paths: Sequence[Sequence[Leg]], *, muted: bool = False
 ) -> Line:
-    """Draw a hyperparameter by step, each path with a gap at its end."""
+    """Draw a hyperparameter by step, a gap after each path."""
     points: list[tuple[float, float, str]] = []
     for legs in paths:
         for leg in legs:

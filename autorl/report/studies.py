@@ -283,7 +283,7 @@ def _read(name: str, folder: Path) -> Compared:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Name studies by the last parts of their folders, as many as needed."""
+    """Name studies by the last parts of their folders."""
     for count in range(1, max(len(folder.parts) for folder in folders) + 1):
         names = ["/".join(folder.parts[-count:]) for folder in folders]
         if len(set(names)) == len(names):

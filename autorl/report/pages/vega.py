@@ -163,12 +163,12 @@ def library() -> str:
 
     It is kept in the cache's folder: to make it takes 1.5 CPU-seconds and 100 MB.
     """
-    import vl_convert
-
     file = cache_folder("pages") / f"vega-{version('vl-convert-python')}.js"
     # A cache that cannot be read or written costs time alone.
     with suppress(OSError):
         return file.read_text(encoding="utf-8")
+    import vl_convert
+
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

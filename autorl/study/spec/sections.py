@@ -81,7 +81,7 @@ Positive = Annotated[
 class Section(BaseModel):
     """One mapping of the study file: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class TrainerSection(Section):
