@@ -171,7 +171,7 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"held_out": 2}, "held_out", "expected a share"),
         ({"held_out": 0.01}, "held_out", "at least two"),
         ({"max_completion": 0}, "max_completion", "at least 1"),
-        ({"signals": {"kl": f"{MODULE}:vowels"}}, "signals", "call the signal otherwise"),
+        ({"signals": {"kl": f"{MODULE}:vowels"}}, "signals", "give the signal another name"),
         ({"signals": {"vowels": f"{MODULE}:vowels"}}, "selection", "unknown metric 'answered'"),
         ({"signals": SIGNALS | {"vowels": f"{MODULE}:b"}}, "signals.vowels", "cannot import"),
         ({"signals": SIGNALS | {"vowels": "nobody/has"}}, "signals.vowels", "folder of a model"),

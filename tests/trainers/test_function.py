@@ -4,8 +4,8 @@ import contextlib
 import json
 import math
 import sys
-import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,25 +81,22 @@ def segment(config: dict[str, Any], **changes: Any) -> Segment:
     return segments.segment("python", config=config, **of_run)
 
 
-def run(function: Callable[..., Any], config: dict[str, Any], **options: Any) -> Any:
-    trainer = load(TrainerSpec("python", FrozenMap(function=function, **options)))
-    return trainer.train(segment(config), lambda report: None)
+def run(function: Callable[..., Any] | str, config: dict[str, Any], **options: Any) -> Any:
+    """Train a function, or a name of one, on a segment of ten steps."""
+    if isinstance(function, str):
+        spec = TrainerSpec(function, FrozenMap(options))
+    else:
+        spec = TrainerSpec("python", FrozenMap(function=function, **options))
+    return segments.train(replace(segment(config), trainer=spec))
 
 
 def test_a_number_is_the_value_and_the_metric_of_the_study() -> None:
-    outcome = load(TrainerSpec(_SELF + "forgetful")).train(
-        segment({"rate": 0.5}), lambda report: None
-    )
+    outcome = run(_SELF + "forgetful", {"rate": 0.5})
     assert outcome.reports[0].metrics == {"value": 12.0, "eval_return": 12.0}
-    assert run(forgetful, {"rate": 1}, metric="accuracy").reports[0].metrics == {
-        "value": 17.0,
-        "accuracy": 17.0,
-    }
-    assert (outcome.status, outcome.reached, outcome.cost["environment_steps"]) == (
-        Status.DONE,
-        10,
-        10,
-    )
+    assert (outcome.status, outcome.reached) == (Status.DONE, 10)
+    assert outcome.cost["environment_steps"] == 10
+    (report,) = run(forgetful, {"rate": 1}, metric="accuracy").reports
+    assert report.metrics == {"value": 17.0, "accuracy": 17.0}
 
 
 def test_a_dict_holds_metrics_and_only_accepted_arguments_are_passed() -> None:
@@ -116,14 +113,10 @@ def test_every_argument_reaches_a_function_that_takes_all() -> None:
         return 0.0
 
     run(curious, {"x": (1, 2), "nested": {"a": 1}})
-    assert seen["config"] == {"x": [1, 2], "nested": {"a": 1}}
-    assert (seen["seed"], seen["until"], seen["start"], seen["horizon"]) == (7, 10, 0, 10)
-    assert (seen["checkpoint"], seen["folder"], seen["role"], seen["evaluate_at"]) == (
-        None,
-        None,
-        "tuning",
-        (10,),
-    )
+    expected = {"seed": 7, "until": 10, "start": 0, "horizon": 10, "evaluate_at": (10,)}
+    expected |= {"config": {"x": [1, 2], "nested": {"a": 1}}, "role": "tuning"}
+    expected |= {"checkpoint": None, "folder": None}
+    assert {name: seen[name] for name in expected} == expected
 
 
 def test_what_is_returned_completes_what_was_reported_at_the_end() -> None:
@@ -156,11 +149,7 @@ def test_a_report_at_a_step_the_segment_does_not_have_is_an_error(
     steps: Any, problem: str, catches: bool
 ) -> None:
     def counts_frames(
-        config: dict[str, Any],
-        *,
-        report: Callable[..., None],
-        checkpoint: Any = None,
-        folder: Any = None,
+        config: Any, *, report: Callable[..., None], checkpoint: Any = None, folder: Any = None
     ) -> float:
         with contextlib.suppress(ValueError if catches else ()):
             for step in steps:
@@ -235,10 +224,8 @@ def test_a_result_that_is_no_number_is_an_error_that_names_it() -> None:
 def test_a_function_that_cannot_continue_says_so(tmp_path: Path) -> None:
     trainer = load(TrainerSpec(_SELF + "forgetful"))
     assert dict(trainer.changes) == {}
-    saved = trainer.train(
-        segment({"rate": 1}, save=True, folder=str(tmp_path / "s")), lambda report: None
-    )
-    assert saved.checkpoint is None
+    place = segment({"rate": 1}, save=True, folder=str(tmp_path / "s"))
+    assert trainer.train(place, lambda report: None).checkpoint is None
     assert not (tmp_path / "s").exists()
 
 
@@ -261,13 +248,12 @@ def test_changes_can_be_restricted() -> None:
 def test_a_module_is_found_in_the_study_s_folder_and_nothing_stays_on_the_path(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "my_study_module.py").write_text(
-        "def f(config):\n    from my_helper import two\n    return two\n"
-    )
+    body = "def f(config):\n    from my_helper import two\n    return two\n"
+    (tmp_path / "my_study_module.py").write_text(body)
     (tmp_path / "my_helper.py").write_text("two = 2.0\n")
     before = list(sys.path)
-    trainer = load(TrainerSpec("python:my_study_module:f", FrozenMap(path=str(tmp_path))))
-    assert trainer.train(segment({}), lambda report: None).reports[0].metrics["value"] == 2.0
+    outcome = run("python:my_study_module:f", {}, path=str(tmp_path))
+    assert outcome.reports[0].metrics["value"] == 2.0
     assert sys.path == before
 
 
@@ -277,8 +263,7 @@ def test_a_file_is_found_in_the_working_folder(
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train_me.py").write_text("def f(config, *, seed):\n    return seed\n")
     monkeypatch.chdir(tmp_path)
-    trainer = load(TrainerSpec("python:code/train_me.py:f"))
-    assert trainer.train(segment({}), lambda report: None).reports[0].metrics["value"] == 7.0
+    assert run("python:code/train_me.py:f", {}).reports[0].metrics["value"] == 7.0
 
 
 @pytest.mark.parametrize(
@@ -297,7 +282,7 @@ def test_a_name_that_leads_nowhere_says_what_is_missing(name: str, message: str)
 
 
 def test_a_library_missing_inside_the_user_s_module_is_their_error(tmp_path: Path) -> None:
-    (tmp_path / "needs_more.py").write_text(textwrap.dedent("import no_such_library\n"))
+    (tmp_path / "needs_more.py").write_text("import no_such_library\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         load(TrainerSpec("python:needs_more:f", FrozenMap(path=str(tmp_path))))
 

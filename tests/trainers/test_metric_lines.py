@@ -2,8 +2,8 @@
 
 import json
 import math
+import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from patience import PATIENCE
@@ -71,42 +71,34 @@ def test_other_lines_and_other_ranks_are_no_records(line):
     assert parse_line(line) is None
 
 
-def test_a_step_line_of_openrlhf():
-    record = parse_line(OPENRLHF)
-    assert (record["step"], record["reward"], record["kl"], record["policy_loss"]) == (
-        12,
-        0.75,
-        0.031,
-        -0.0125,
-    )
-    assert math.isnan(record["group_reward_std"])
-
-
-def test_a_step_line_of_verl():
-    record = parse_line(VERL)
-    assert (record["step"], record["critic/score/mean"], record["actor/pg_loss"]) == (
-        20,
-        0.4375,
-        -0.004,
-    )
-    assert record["val-core/openai/gsm8k/reward/mean@1"] == 0.28125
-    assert record["response_length/clip_ratio"] == 1e-05
-    assert math.isnan(record["perf/mfu"])
+@pytest.mark.parametrize(
+    ("line", "values", "nan"),
+    [
+        (
+            OPENRLHF,
+            {"step": 12, "reward": 0.75, "kl": 0.031, "policy_loss": -0.0125},
+            "group_reward_std",
+        ),
+        (
+            VERL,
+            {"step": 20, "critic/score/mean": 0.4375, "actor/pg_loss": -0.004}
+            | {"val-core/openai/gsm8k/reward/mean@1": 0.28125, "response_length/clip_ratio": 1e-05},
+            "perf/mfu",
+        ),
+    ],
+)
+def test_a_step_line_of_other_programs(line, values, nan):
+    record = parse_line(line)
+    assert {name: record[name] for name in values} == values
+    assert math.isnan(record[nan])
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         *((3, 3.0), ("0.2141", 0.2141), ("1e-3", 1e-3), ("-2", -2.0), ("np.float32(0.5)", 0.5)),
-        *(
-            ("x", None),
-            ("", None),
-            (True, None),
-            ("True", None),
-            (None, None),
-            ([1], None),
-            ("1 + 1", None),
-        ),
+        ("inf", math.inf),
+        *((value, None) for value in ("x", "", True, "True", None, [1], "1 + 1")),
     ],
 )
 def test_numbers_and_texts_of_numbers(value, expected):
@@ -115,7 +107,6 @@ def test_numbers_and_texts_of_numbers(value, expected):
 
 def test_not_a_number_is_a_number():
     assert math.isnan(number("nan"))
-    assert number("inf") == math.inf
 
 
 def collected(options, lines, points=(10, 20), until=20):
@@ -128,13 +119,9 @@ def collected(options, lines, points=(10, 20), until=20):
 
 def test_values_of_trl_lines_are_text():
     """Lines that name no step all belong to the last step; the latest counts."""
-    lines = [
-        "{'loss': '0.7', 'rewards/margins': '0.1'}",
-        "{'loss': '0.5', 'rewards/margins': '0.3'}",
-    ]
-    assert collected({"map": {"margin": "rewards/margins"}}, lines, points=(20,)) == [
-        (20, {"margin": 0.3})
-    ]
+    lines = [f"{{'loss': '0.7', 'rewards/margins': '{margin}'}}" for margin in (0.1, 0.3)]
+    found = collected({"map": {"margin": "rewards/margins"}}, lines, points=(20,))
+    assert found == [(20, {"margin": 0.3})]
 
 
 def test_verl_lines_give_a_curve():
@@ -163,11 +150,9 @@ def test_only_rank_0_reports_where_every_rank_prints():
         for step in (10, 20)
         for rank in (1, 0, 3)
     ]
-    assert collected({"rank": "rank"}, lines) == [(10, {"score": 10.0}), (20, {"score": 20.0})]
-    assert collected({"map": {"score": "score"}, "rank": "rank"}, lines) == [
-        (10, {"score": 10.0}),
-        (20, {"score": 20.0}),
-    ]
+    for options in ({}, {"map": {"score": "score"}}):
+        found = collected({"rank": "rank", **options}, lines)
+        assert found == [(10, {"score": 10.0}), (20, {"score": 20.0})]
 
 
 def test_the_trainer_state_that_has_come_farthest_is_read(tmp_path):
@@ -175,14 +160,9 @@ def test_the_trainer_state_that_has_come_farthest_is_read(tmp_path):
     for last in (9, 20):
         folder = tmp_path / f"run/checkpoint-{last}"
         folder.mkdir(parents=True)
-        history = [
-            {"step": step, "loss": step / 10, "eval_margin": -step}
-            for step in (3, 9, 20)
-            if step <= last
-        ]
-        (folder / "trainer_state.json").write_text(
-            json.dumps({"global_step": last, "log_history": history})
-        )
+        history = [{"step": step, "eval_margin": -step} for step in (3, 9, 20) if step <= last]
+        state = {"global_step": last, "log_history": history}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
     source = MetricSource.parse({"from": "trainer_state", "map": {"margin": "eval_margin"}}, 1)
     assert [record["step"] for record in source.records(tmp_path, 20)] == [3, 9, 20]
     assert source.records(tmp_path / "run/checkpoint-9/nothing", 20) == []
@@ -200,30 +180,15 @@ for step in (10, 20):
 @pytest.mark.parametrize("flags", [["--local-ranks-filter", "0"], []])
 def test_torchrun_with_two_ranks(tmp_path, flags):
     """A real launcher: either it shows rank 0 alone, or the option `rank` picks it from what all of them print."""
-    import subprocess
-
     pytest.importorskip("torch", reason="torchrun comes with torch")
     (tmp_path / "ranks.py").write_text(_RANKS)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        *flags,
-    ]
-    printed = subprocess.run(
-        [*command, str(Path(tmp_path, "ranks.py"))],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE,
-    ).stdout
-    shown = [record for line in printed.splitlines() if (record := parse_line(line))]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [*flags, str(tmp_path / "ranks.py")]
+    lines = subprocess.check_output(command, text=True, timeout=PATIENCE).splitlines()
+    shown = [record for line in lines if (record := parse_line(line))]
     assert {record["rank"] for record in shown} == ({0} if flags else {0, 1})
     options = {} if flags else {"rank": "rank"}
-    found = collected({"map": {"score": "score"}, **options}, printed.splitlines())
+    found = collected({"map": {"score": "score"}, **options}, lines)
     assert found == [(10, {"score": 10.0}), (20, {"score": 20.0})]
 
 

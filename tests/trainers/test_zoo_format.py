@@ -258,6 +258,7 @@ def test_a_wrong_preset_is_one_line(file: Path, change: tuple[str, str], message
 
 def zoo(algorithm: str, config: dict[str, Any], end: int = 1000, **more: Any) -> str:
     """Write a configuration of 1,000 steps in the format."""
+    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     name = algorithm if "/" in algorithm else f"sb3/{algorithm}"
     environment = {"id": "CartPole-v1", **more.pop("environment", {})}
     trainer = TrainerSpec(name, freeze(more))
@@ -284,7 +285,6 @@ CONFIG = {
 
 
 def test_a_configuration_is_written_as_the_zoo_reads_it() -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     text = zoo(
         "ppo",
         CONFIG,
@@ -319,7 +319,6 @@ def test_a_configuration_is_written_as_the_zoo_reads_it() -> None:
 
 
 def test_what_is_written_is_read_back_as_the_same_configuration(tmp_path: Path) -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     path = tmp_path / "ppo.yml"
     path.write_text(zoo("ppo", {**CONFIG, "n_envs": 4}))
     preset = read_preset(path, "CartPole-v1")
@@ -329,7 +328,6 @@ def test_what_is_written_is_read_back_as_the_same_configuration(tmp_path: Path) 
 
 
 def test_what_the_format_cannot_say_is_said_in_comments() -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     config = {
         **{"learning_rate": 1e-3, "learning_rate.shape": "linear", "learning_rate.end": 1e-4},
         **{"ent_coef": 0.1, "ent_coef.shape": "cosine", "ent_coef.end": 0.0},
@@ -344,7 +342,6 @@ def test_what_the_format_cannot_say_is_said_in_comments() -> None:
 
 def test_classes_of_one_s_own_are_code_that_can_be_evaluated() -> None:
     torch = pytest.importorskip("torch", reason="needs the extra sb3")
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     options = {
         "features_extractor_class": "stable_baselines3.common.torch_layers:NatureCNN",
         "optimizer_class": "torch.optim:AdamW",
@@ -358,7 +355,6 @@ def test_classes_of_one_s_own_are_code_that_can_be_evaluated() -> None:
 
 
 def test_noise_has_the_zoo_s_two_keys() -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     entry = parsed(zoo("td3", {"noise_std": 0.1, "train_freq": (1, "step")}))[1]
     assert (entry["noise_type"], entry["noise_std"]) == ("normal", 0.1)
     assert entry["train_freq"] == [1, "step"]
@@ -366,7 +362,6 @@ def test_noise_has_the_zoo_s_two_keys() -> None:
 
 
 def test_the_engine_s_configurations_are_written_too() -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     entry = parsed(zoo("population/ppo", {"n_envs": 8, "gamma": 0.9}))[1]
     assert (entry["n_envs"], entry["gamma"]) == (8, 0.9)
     assert "optimizer_class=th.optim.Adam" in entry["policy_kwargs"]
@@ -391,7 +386,6 @@ FLOATS = {"gymnasium.wrappers.DtypeObservation": {"dtype": "float32"}}
 def test_normalised_bytes_of_a_grid_are_made_floats(
     normalize: Any, wrappers: list[str], last: Any
 ) -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     environment = {"id": GRID, "normalize": normalize, "wrappers": wrappers}
     text = zoo("ppo", {"gamma": 0.9}, environment=environment)
     assert parsed(text)[1]["env_wrapper"][-1] == last
@@ -399,7 +393,6 @@ def test_normalised_bytes_of_a_grid_are_made_floats(
 
 
 def test_a_grid_of_the_engine_is_written_with_the_wrappers_it_stands_for() -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     environment = {"id": GRID, "normalize": True}
     entry = parsed(zoo("population/ppo", {"gamma": 0.9}, environment=environment))[1]
     assert entry["env_wrapper"] == [
