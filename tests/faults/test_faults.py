@@ -11,15 +11,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import fault_errnos
 import fault_machinery
 import pytest
 from fault_machinery import Case, Library, Place, Session, Verdict, judge, members, run
 from fault_studies import KINDS, SLOW
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 
 @pytest.fixture(scope="module")

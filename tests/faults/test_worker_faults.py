@@ -21,7 +21,6 @@ from worker_hosts import Attempt, ancestors, attempts, send
 from worker_machinery import KINDS, Recorded, cases, study_problems
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import worker_faults as benchmark
 from study_support import run_small
