@@ -56,6 +56,17 @@ def shortened(text: str, most: int = LONGEST) -> str:
     return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
 
 
+def one_line(value: object, most: int = LONGEST) -> str:
+    """Put a text of others, or an error, on one line of at most `most` characters."""
+    return shortened(printable(" ".join(str(value).split()), keep_lines=False), most)
+
+
+def last_line(value: object, most: int = LONGEST) -> str:
+    """Return the last line of an error that says something, empty where none does."""
+    lines = [line for line in str(value).splitlines() if line.strip()]
+    return one_line(lines[-1], most) if lines else ""
+
+
 def counted(count: float, noun: str, verb: str = "", *, form: str = ".12g") -> str:
     """Write a number with its noun: `2 studies`, `1 row is`.
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from autorl.core.plain_text import shortened
+from autorl.core.plain_text import last_line, one_line
 from autorl.core.types import AttemptKey, InputError, Report, Resources, Segment, StudyError
 from autorl.executors.ray_worker import Answer, Place, WorkerPlan, free_port, train
 
@@ -311,7 +311,9 @@ class Cluster:
             raise WorkerEndedError(_reason(error)) from None
         except errors.RayTaskError as error:
             # Our own code, on a node that has another version of it or none.
-            raise WorkerUnusableError(_last_line(error), getattr(error, "ip", "")) from None
+            raise WorkerUnusableError(
+                last_line(error, _LONGEST_REASON), getattr(error, "ip", "")
+            ) from None
         except errors.RayError as error:
             raise WorkerLostError(_reason(error)) from None
 
@@ -451,11 +453,5 @@ def _one_line_errors(address: str) -> Iterator[None]:
 
 def _reason(error: BaseException) -> str:
     """Return the first line of an error that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return shortened(next(iter(lines), type(error).__name__), _LONGEST_REASON)
-
-
-def _last_line(error: BaseException) -> str:
-    """Return the last line of an error that holds a traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return shortened(lines[-1] if lines else type(error).__name__, _LONGEST_REASON)
+    first = str(error).strip().partition("\n")[0]
+    return one_line(first or type(error).__name__, _LONGEST_REASON)

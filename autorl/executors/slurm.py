@@ -22,7 +22,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
-from autorl.core.plain_text import printable, shortened
+from autorl.core.plain_text import last_line
 from autorl.core.signals import held
 from autorl.core.types import (
     AttemptKey,
@@ -200,7 +200,7 @@ class Slurm:
         # Slurm's commands fail with errors of several classes.
         except Exception as error:
             raise StudyError(
-                f"a job cannot be submitted ({_last_line(str(error))}); what was recorded is kept"
+                f"a job cannot be submitted ({last_line(error, _LONGEST_REASON)}); what was recorded is kept"
             ) from error
         for handle, batch in zip(handles, batches, strict=True):
             self._running.append(_Job(handle, {segment.key: segment for segment in batch}))
@@ -222,7 +222,7 @@ class Slurm:
                 return self._lose(job, state)
         ending, value = pickle.loads(result.read_bytes())
         if ending != "success":  # the traceback of the job's own process
-            return self._lose(job, _last_line(value))
+            return self._lose(job, last_line(value, _LONGEST_REASON) or "no reason is known")
         self._running.remove(job)
         return [message for message in value if message.key in job.segments]
 
@@ -292,9 +292,3 @@ def _needs(batch: Sequence[Segment]) -> dict[str, float]:
     if resources.memory_gb is not None:
         needs["mem_gb"] = resources.memory_gb * len(batch)
     return needs
-
-
-def _last_line(text: str) -> str:
-    """Return the last line of an error, for messages."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return printable(shortened(lines[-1], _LONGEST_REASON)) if lines else "no reason is known"

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autorl.core.os_processes import ProcessLostError
-from autorl.core.plain_text import printable, shortened
+from autorl.core.plain_text import one_line
 from autorl.core.types import Fence, Segment, StorageError
 
 _PROBE = 2**14  # bytes that are written to see whether a disk takes any
@@ -120,8 +120,7 @@ def written(folder: Path, *, theirs: bool = False) -> Iterator[None]:
 
 
 def _storage_error(folder: Path, what: str, cause: OSError) -> StorageError:
-    reason = printable(cause.strerror or str(cause), keep_lines=False)
-    return StorageError(f"{folder} cannot be {what} ({reason})")
+    return StorageError(f"{folder} cannot be {what} ({one_line(cause.strerror or cause)})")
 
 
 @contextmanager
@@ -291,11 +290,6 @@ def first_difference(files: Mapping[str, str], hash_of: Callable[[str], str | No
         if current != saved:
             return f"{one_line(name)} differs from what was saved"
     return None
-
-
-def one_line(name: str) -> str:
-    """Cut the name of a file to a line fit for a message."""
-    return printable(shortened(name), keep_lines=False)
 
 
 def stays_inside(path: str) -> bool:

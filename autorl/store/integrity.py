@@ -14,7 +14,7 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from autorl.core.plain_text import shortened, shown
+from autorl.core.plain_text import one_line, shown
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import schema
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, SegmentEnded
@@ -102,11 +102,6 @@ def _raise_of_disk(code: int) -> None:
     """Raise where SQLite's error is the disk's: that is not damage."""
     if code & 0xFF == sqlite3.SQLITE_IOERR:
         raise sqlite3.OperationalError("disk I/O error")
-
-
-def one_line(error: object) -> str:
-    """Put what SQLite says on one line, cut: it quotes whole tables."""
-    return shortened(" ".join(str(error).split()))
 
 
 def check_database(connection: sqlite3.Connection, path: Path) -> Head:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 
 from pydantic import TypeAdapter
 
-from autorl.core.plain_text import printable, shortened
+from autorl.core.plain_text import one_line
 from autorl.core.types import InputError, StorageError, StudyError
 from autorl.store.host import host_identity, lives
 from autorl.store.remote import RemoteFolder, shown_url
@@ -50,8 +50,7 @@ class Holder:
     released: bool = False
 
     def __str__(self) -> str:
-        host = printable(shortened(self.host), keep_lines=False)
-        return f"process {self.pid} on {host}, epoch {self.epoch}"
+        return f"process {self.pid} on {one_line(self.host)}, epoch {self.epoch}"
 
     @property
     def seconds(self) -> float:

@@ -20,16 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autorl.core.masking import masked
-from autorl.core.plain_text import printable, shortened
+from autorl.core.plain_text import one_line, printable
 from autorl.core.regular_files import open_regular
 from autorl.core.types import InputError, StorageError
-from autorl.store.checkpoints import (
-    file_hashes,
-    first_difference,
-    one_line,
-    stays_inside,
-    sync_tree,
-)
+from autorl.store.checkpoints import file_hashes, first_difference, stays_inside, sync_tree
 
 _LOCAL = "file"
 _FORGETS = ("memory",)  # protocols whose folders end with the process
@@ -373,5 +367,5 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 def _reason(error: Exception) -> str:
     """Say in one line what an error of another package means."""
-    text = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-    return shortened(printable(str(masked(text)), keep_lines=False), _LONGEST_REASON)
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return one_line(masked(text), _LONGEST_REASON)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autorl.core.plain_text import one_line
 from autorl.core.signals import held
 from autorl.core.types import InputError, StorageError, StudyError
 from autorl.store import integrity, schema, study_file
@@ -40,7 +41,7 @@ from autorl.store.folder import (
     no_study,
     remove_unstarted,
 )
-from autorl.store.integrity import Head, event_hash, one_line
+from autorl.store.integrity import Head, event_hash
 from autorl.store.lock import FolderLock
 from autorl.store.log import E, EventLog, Recorded, add_event, saved_checkpoint
 from autorl.store.offsite import CHECKPOINTS, Offsite

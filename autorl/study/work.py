@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Iterator, Sequence
 
-from autorl.core.plain_text import LONGEST_MESSAGE, printable, shortened
+from autorl.core.plain_text import LONGEST_MESSAGE, one_line, shortened
 from autorl.core.types import (
     AttemptKey,
     Checkpoint,
@@ -183,7 +183,7 @@ class Work:
         if not self.attempts.is_news(key, status):
             return
         name, fence = key
-        text = printable(shortened(str(name)), keep_lines=False)
+        text = one_line(name)
         self._journal.record(OutcomeIgnored(text, fence.epoch, fence.attempt, str(status)))
         if text not in self._told_of:
             self._told_of.add(text)

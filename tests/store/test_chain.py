@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from autorl.store.integrity import Chain, Head, check_chain, check_pages, event_hash, one_line
+from autorl.core.plain_text import one_line
+from autorl.store.integrity import Chain, Head, check_chain, check_pages, event_hash
 
 
 def digest(previous, seq, kind, body, time):

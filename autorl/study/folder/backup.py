@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autorl.core.masking import MASK
+from autorl.core.plain_text import one_line
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store.checkpoints import stays_inside, sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database_file, check_recorded
-from autorl.store.integrity import check_chain, check_database, one_line, rebuilt, saved_checkpoints
+from autorl.store.integrity import check_chain, check_database, rebuilt, saved_checkpoints
 from autorl.store.outputs import free_output
 from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autorl.core.plain_text import counted
+from autorl.core.plain_text import counted, one_line
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import checkpoints, schema
 from autorl.store.events import ProposalMade
@@ -27,7 +27,6 @@ from autorl.store.integrity import (
     Chain,
     check_chain,
     check_pages,
-    one_line,
     saved_checkpoints,
     table_differences,
 )
