@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +77,20 @@ def exit_text(code: int) -> str:
         return f"signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"signal {-code}"
+
+
+@cache
+def host_identity() -> str:
+    """Name the place where a process number means one process.
+
+    It is the host, since it was started, and on Linux the namespace of process numbers: containers
+    of one host may have one name, and a restarted one has its name again.
+    """
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8])
+        parts.append(str(os.stat("/proc/self/ns/pid").st_ino))
+    return "-".join(parts)
 
 
 def die_with_parent() -> None:

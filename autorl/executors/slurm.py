@@ -22,6 +22,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from autorl.core.plain_text import last_line
 from autorl.core.signals import held
 from autorl.core.types import (
@@ -39,7 +41,6 @@ from autorl.executors.devices import Capacity
 from autorl.executors.elsewhere import Code, Work
 from autorl.executors.supervisor import ENDS_STOPPED
 from autorl.executors.worker import failure
-from autorl.store.host import lives
 
 MOST_SEGMENTS = 100
 """Segments that are submitted at once, unless a study file says otherwise."""
@@ -273,7 +274,7 @@ def train(
         executor.submit(segments)
         running = len(segments)
         while running:
-            if driver is not None and not lives(driver):
+            if driver is not None and not psutil.pid_exists(driver):
                 raise StudyError("the driver has ended")
             for message in executor.poll(1.0):
                 if isinstance(message, Outcome):

@@ -53,7 +53,7 @@ from autorl.executors.worker import Load, from_folder, run_segment
 from autorl.optimizers.registry import DEFAULT
 from autorl.space import Space, load_space, read_space
 from autorl.statistics.evaluation import Worst
-from autorl.store.observed import from_json, to_json
+from autorl.store.codec import from_json, to_json
 from autorl.study.spec.sections import EnvironmentSection
 
 try:

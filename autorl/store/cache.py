@@ -22,10 +22,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
+from autorl.core.os_processes import host_identity
 from autorl.core.shipped import cache_folder
 from autorl.core.types import InputError
 from autorl.store.checkpoints import damage, folder_size
-from autorl.store.host import host_identity, lives
 from autorl.store.remote import RemoteFolder
 
 GIGABYTES = "AUTORL_CACHE_GB"  # environment variable: the bound
@@ -129,7 +131,7 @@ class CheckpointCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.glob(f"{self._owner}*"):
             pid = path.name.removeprefix(self._owner).partition("-")[0]
-            if pid.isdigit() and not lives(int(pid)):
+            if pid.isdigit() and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=f"{self._owner}{os.getpid()}-", dir=self.folder))
         try:

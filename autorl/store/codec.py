@@ -18,8 +18,8 @@ from types import NoneType
 from typing import Any, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from autorl.core.plain_values import python_scalar
-from autorl.core.types import FrozenMap, SegmentId, freeze
-from autorl.store.events import Body, StudyEvent
+from autorl.core.types import Event, FrozenMap, Proposed, Scored, SegmentId, freeze
+from autorl.store.events import Body, ProposalFailed, ProposalMade, ProposalScored, StudyEvent
 
 _EVENTS: Mapping[str, type[StudyEvent]] = {event.kind: event for event in get_args(StudyEvent)}
 KINDS = frozenset(_EVENTS)
@@ -179,3 +179,35 @@ def _unfrozen(value: object) -> object:
 
 # Made once: `json.dumps` makes one at every call that asks for anything of its own.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_unfrozen)
+
+
+# -- what an optimizer observes -----------------------------------------------------------------
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """Turn an event into plain JSON, as a study's log does."""
+    stored: StudyEvent
+    # Fields that an optimizer does not observe are left empty.
+    if isinstance(event, Proposed):
+        stored = ProposalMade(event, config_hash="")
+    elif isinstance(event, Scored):
+        stored = ProposalScored(event, seeds=(), score=())
+    else:
+        stored = ProposalFailed(event, seeds=(), score=())
+    return {"event": stored.kind, "body": json.loads(dumps(body_of(stored)))}
+
+
+def from_json(fields: Mapping[str, Any]) -> Event:
+    """The inverse of `to_json`.
+
+    Raises:
+        ValueError: the JSON is no such event.
+    """
+    match read_event(fields["event"], fields["body"]):
+        case ProposalMade(proposed=proposed):
+            return proposed
+        case ProposalScored(scored=scored):
+            return scored
+        case ProposalFailed(failed=failed):
+            return failed
+    raise ValueError(f"an optimizer observes no event of kind {fields['event']!r}")

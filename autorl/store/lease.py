@@ -18,11 +18,12 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+import psutil
 from pydantic import TypeAdapter
 
+from autorl.core.os_processes import host_identity
 from autorl.core.plain_text import one_line
 from autorl.core.types import InputError, StorageError, StudyError
-from autorl.store.host import host_identity, lives
 from autorl.store.remote import RemoteFolder, shown_url
 
 RENEW_SECONDS = 20.0
@@ -66,7 +67,7 @@ class Holder:
         """
         if self.released or self.seconds > EXPIRE_SECONDS:
             return True
-        return self.place == host_identity() and not lives(self.pid)
+        return self.place == host_identity() and not psutil.pid_exists(self.pid)
 
 
 class Lease:

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from autorl.core.regular_files import open_regular
 from autorl.core.types import InputError
 from autorl.store.folder import LOCK_FILE
-from autorl.store.host import lives
 
 _LAST_WAIT = 5.0  # seconds for what a killed driver was starting
 
@@ -134,4 +135,4 @@ def _shown_holder(holder: Mapping[str, object]) -> str:
 
 def _may_live(holder: Mapping[str, Any]) -> bool:
     """Say whether a holder lives, as far as that can be seen from here."""
-    return holder.get("host") != socket.gethostname() or lives(holder["pid"])
+    return holder.get("host") != socket.gethostname() or psutil.pid_exists(holder["pid"])

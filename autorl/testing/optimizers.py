@@ -40,7 +40,7 @@ from autorl.core.types import (
 from autorl.optimizers.base import RETRAINS, BaseOptimizer
 from autorl.optimizers.registry import describe, find, make
 from autorl.space import Space, load_space
-from autorl.store.observed import from_json, to_json
+from autorl.store.codec import from_json, to_json
 from autorl.testing.simulation import Simulation, replayed, simulate
 
 HORIZON = 100

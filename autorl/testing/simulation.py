@@ -27,7 +27,7 @@ from autorl.core.types import (
     Wait,
 )
 from autorl.optimizers.base import BaseOptimizer
-from autorl.store.observed import from_json, to_json
+from autorl.store.codec import from_json, to_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

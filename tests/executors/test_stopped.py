@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from patience import FOREVER, PATIENCE, wait_until
 
 from autorl.core import os_processes
-from autorl.core.os_processes import descendants, end_descendants, end_marked, stat
+from autorl.core.os_processes import descendants, end_descendants, end_marked, host_identity, stat
 from autorl.executors.stopped import STOPPED_SECONDS, StoppedWorkers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -46,6 +47,12 @@ def stop(pid):
 def looks(watch, pid, seconds):
     """Return the findings at each second of a clock that the test moves."""
     return [watch.among([pid], float(second)) for second in seconds]
+
+
+def test_a_place_is_a_host_since_it_was_started_and_its_process_numbers():
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    numbers = os.stat("/proc/self/ns/pid").st_ino
+    assert host_identity() == f"{socket.gethostname()}-{boot}-{numbers}"
 
 
 def test_a_stopped_worker_is_found_after_ten_seconds_and_no_sooner(start):

@@ -7,9 +7,9 @@ import time
 import pytest
 from patience import PATIENCE
 
+from autorl.core.os_processes import host_identity
 from autorl.core.types import InputError, StudyError
 from autorl.store import lease as leases
-from autorl.store.host import host_identity
 from autorl.store.lease import Holder, Lease, current_holder
 from autorl.store.remote import RemoteFolder
 
