@@ -121,7 +121,7 @@ def stop(command: Command) -> Iterator[None]:
     finally:
         if command.process.poll() is None:
             command.process.kill()
-        # What holds the output open is gone then, so that who copies it comes to its end.
+        # Nothing holds the output open then: the copying thread comes to its end.
         command.watch.join()
 
 

@@ -156,7 +156,7 @@ class FunctionTrainer(Trainer):
         if not course.reports or course.reports[-1].step < until:
             course.tell(until, metrics)
             return
-        # Where both told the same metric, what was returned counts.
+        # If both told the same metric, the returned value counts.
         final = Report(course.segment.id, until, {**course.reports[-1].metrics, **metrics})
         course.problem = not_finite(final)
         if course.problem:

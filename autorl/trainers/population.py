@@ -179,7 +179,7 @@ class PopulationTrainer(AgentTrainer):
         """Train to the segment's end, and evaluate on the way.
 
         Returns:
-            What is not finite, empty while all is.
+            Text about what is not finite; empty if all is.
         """
         segment = course.segment
         measured = -1  # the step the last evaluation was of

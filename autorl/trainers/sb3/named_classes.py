@@ -162,7 +162,7 @@ def check_continues(continued: bool, model: Any) -> None:
 def _parts(callback: Any) -> list[Any]:
     """List the callbacks inside one, at any depth."""
     inside = [*getattr(callback, "callbacks", ())]
-    # Of an `EventCallback`.
+    # An `EventCallback` has one inside.
     if getattr(callback, "callback", None) is not None:
         inside.append(callback.callback)
     return [part for child in inside for part in (child, *_parts(child))]

@@ -201,7 +201,7 @@ class SB3Trainer(AgentTrainer):
                 run.begin()
                 run.advance()
                 return run.finish()
-            # What the pipe of an environment's process raises once that has ended.
+            # The pipe of an environment's process raises these once that has ended.
             except (EOFError, OSError):
                 raise_if_ended(run.venv)
                 raise
