@@ -132,8 +132,7 @@ def environment_of(name: str, normalize: bool = False, vec_env: VecEnv = "dummy"
     from autorl.core.types import EnvironmentSpec, FrozenMap
     from autorl.population.environment_ids import is_outside
     from autorl.population.environments import find_environment
-    from autorl.trainers.outside_environments import outside_environment
-    from autorl.trainers.outside_environments import vector_environment
+    from autorl.trainers.outside_environments import outside_environment, vector_environment
 
     environment: Any
     if vec_env != "dummy":

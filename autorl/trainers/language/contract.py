@@ -43,8 +43,8 @@ class Built:
         completions, labelled: (prompt, completion) to imitate, and (prompt, completion, wanted) to
             learn from, where a task has them apart from its pairs. The prompt is "" for plain text.
         held_out, held_out_pairs, held_out_completions: for evaluation only, disjoint from those.
-        test_pairs, test_completions: what test seeds are evaluated on. Of `held_out` each role has
-            its own half.
+        test_pairs, test_completions: what test seeds are evaluated on. Each role has
+            its own half of `held_out`.
         max_completion: most tokens of a completion, end of sequence included.
         signals: every reward by name, e.g. `proxy` and `gold`.
         training: the signal a policy is trained on.
