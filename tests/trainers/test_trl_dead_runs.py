@@ -1,12 +1,12 @@
 """Runs in which nothing can be learnt, or whose texts are cut, are seen: a metric each, and a caution in the result."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from rlhf_support import importable, save, write_policy
 from segments import segment, train
 
 from autorl.core.types import EnvironmentSpec, FrozenMap, Status
@@ -30,13 +30,9 @@ def varied(prompts, completions):
     return [float(sum(word in "abcdef" for word in text.split())) for text in completions]
 """
 PROMPTS = [f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh"]
+RLOO = {"num_generations": 4, "per_device_train_batch_size": 8, "beta": 0.05}
 CONFIG = {
-    "trl/rloo": {
-        "learning_rate": 1e-2,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "beta": 0.05,
-    },
+    "trl/rloo": {"learning_rate": 1e-2, **RLOO},
     "trl/ppo": {"learning_rate": 1e-2, "batch_size": 8, "num_ppo_epochs": 1},
 }
 
@@ -45,43 +41,27 @@ CONFIG = {
 def folder(tmp_path_factory):
     import torch
 
-    from autorl.trainers.language.tasks.letters import LETTERS
-    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
-
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("dead")
-    new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "model")
-    write_tokenizer(folder / "model", LETTERS)
-    (folder / "prompts.jsonl").write_text(
-        "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS)
-    )
-    pairs = [
-        {"prompt": prompt, "chosen": "a b", "rejected": "a b" if n % 2 else "c"}
-        for n, prompt in enumerate(PROMPTS)
-    ]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
-    (folder / "dead_rewards.py").write_text(CODE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
+    write_policy(folder / "model")
+    save(folder / "prompts.jsonl", [{"prompt": prompt} for prompt in PROMPTS])
+    answers = [{"chosen": "a b", "rejected": "c"}, {"chosen": "a b", "rejected": "a b"}]
+    pairs = [{"prompt": prompt, **answers[n % 2]} for n, prompt in enumerate(PROMPTS)]
+    save(folder / "pairs.jsonl", pairs)
+    with pytest.MonkeyPatch.context() as patch, importable("dead_rewards", CODE, folder, patch):
         yield folder
 
 
 def options(folder, reward, **more):
-    return {
-        "model": str(folder / "model"),
-        "data": str(folder / "prompts.jsonl"),
-        "max_completion": 4,
-        "signals": {"reward": f"dead_rewards:{reward}", "gold": "dead_rewards:gold"},
-        "training": "reward",
-        "selection": "gold",
-        "report": "gold",
-        **more,
-    }
+    signals = {"reward": f"dead_rewards:{reward}", "gold": "dead_rewards:gold"}
+    files = {"model": str(folder / "model"), "data": str(folder / "prompts.jsonl")}
+    names = {"training": "reward", "selection": "gold", "report": "gold"}
+    return {**files, **names, "signals": signals, "max_completion": 4, **more}
 
 
 def one_segment(folder, name, reward, until=2, **config):
-    task, of_run = EnvironmentSpec("files", FrozenMap(options(folder, reward))), {"episodes": 8}
-    of_run |= {"seed": 3, "horizon": 4}
+    task = EnvironmentSpec("files", FrozenMap(options(folder, reward)))
+    of_run = {"episodes": 8, "seed": 3, "horizon": 4}
     return segment(name, task, {**CONFIG[name], **config}, until, None, {"guard": 0}, **of_run)
 
 
@@ -92,20 +72,20 @@ def metrics(one):
 
 
 def test_groups_of_equal_rewards_are_counted():
+    """Online DPO: the second completions stand behind the first ones.
+
+    Where each prompt has one completion, they are held against each other; one alone against none.
+    """
     reward = CountedReward("reward", lambda prompts, texts: [float(text) for text in texts])
     assert reward.zero_std == 0.0
-    reward(["p", "p", "q", "q"], ["1", "1", "1", "2"])
-    assert reward.zero_std == 0.5
-    reward(
-        ["p", "q", "p", "q"], ["1", "2", "1", "2"]
-    )  # online DPO: the second completions stand behind the first ones
-    assert reward.zero_std == 0.75
-    reward(
-        ["p", "q"], ["1", "2"]
-    )  # one completion of each prompt: they are held against each other
-    assert reward.zero_std == 0.6
-    reward(["p"], ["1"])  # nothing to be held against
-    assert reward.zero_std == 0.6
+    for prompts, texts, share in (
+        ("ppqq", "1112", 0.5),
+        ("pqpq", "1212", 0.75),
+        ("pq", "12", 0.6),
+        ("p", "1", 0.6),
+    ):
+        reward(list(prompts), list(texts))
+        assert reward.zero_std == share
 
 
 @pytest.mark.parametrize("name", CONFIG)
@@ -114,9 +94,8 @@ def test_a_constant_reward_is_seen(name, folder):
     plain = {"missing_eos": "none"} if name == "trl/ppo" else {}
     _, constant = metrics(one_segment(folder, name, "same", **plain))
     assert constant["reward_zero_std"] == 1.0
-    assert (constant["kl"] == 0.0) == (
-        name == "trl/rloo"
-    )  # the value network of PPO is wrong at first
+    # The value network of PPO is wrong at first.
+    assert (constant["kl"] == 0.0) == (name == "trl/rloo")
     _, found = metrics(one_segment(folder, name, "varied", **plain))
     assert found["reward_zero_std"] < 1.0
     assert found["kl"] > 0.0
@@ -138,16 +117,10 @@ def test_the_count_goes_on_through_a_checkpoint(name, folder, tmp_path):
     assert 0.0 < whole["reward_zero_std"] < 1.0
 
 
-BATCH = {
-    "trl/rloo": {"per_device_train_batch_size": 8},
-    "trl/dpo": {"per_device_train_batch_size": 8},
-    "trl/ppo": {"batch_size": 8},
-}
-
-
 def spec_of(trainer, space, files, metric):
+    batch = {"batch_size" if trainer == "trl/ppo" else "per_device_train_batch_size": 8}
     document = {
-        "trainer": {"name": trainer, "kwargs": {"guard": 0, **BATCH[trainer]}},
+        "trainer": {"name": trainer, "kwargs": {"guard": 0, **batch}},
         "environment": {"id": "files", "kwargs": files},
         "space": space,
         "objective": {"metric": metric, "reduce": "last"},
@@ -188,10 +161,8 @@ def test_the_result_cautions_of_a_dead_run(folder):
 
 @pytest.mark.parametrize("trainer", CONFIG)
 def test_what_was_left_out_of_training_is_said_before_a_study_and_in_its_result(trainer, folder):
-    (folder / "held.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"{prompt} "}) + "\n" for prompt in PROMPTS[:9])
-    )
-    files = options(folder, "varied", held_out=str(folder / "held.jsonl"))
+    held = save(folder / "held.jsonl", [{"prompt": f"{prompt} "} for prompt in PROMPTS[:9]])
+    files = options(folder, "varied", held_out=held)
     space = {**RATE, "num_generations": {"value": 4}} if trainer == "trl/rloo" else RATE
     note = (
         "data: 9 of 64 rows have a held-out prompt and are left out of training; 9 of them differ from it by blanks, "
@@ -206,22 +177,16 @@ def test_the_result_says_how_many_pairs_are_ties(folder):
     learnt = {"data": str(folder / "pairs.jsonl"), "signals": {}, "training": "data"}
     learnt |= {"selection": "pair_accuracy", "report": "pair_accuracy", "held_out": 0.5}
     found = study("trl/dpo", RATE, options(folder, "same") | learnt, "pair_accuracy")
+    equal = "data: 32 of 64 pairs have two equal answers, of which nothing can be learnt"
+    assert equal in found.caveats
     (ties,) = [text for text in found.caveats if "ties" in text]
-    assert (
-        "data: 32 of 64 pairs have two equal answers, of which nothing can be learnt"
-        in found.caveats
-    )
-    assert ties.endswith(
-        "% of the held-out pairs are ties, each of which counts half in pair_accuracy"
-    )
+    assert ties.endswith("held-out pairs are ties, each of which counts half in pair_accuracy")
     assert 20 < int(ties.split()[0]) < 80
 
 
 def test_a_reward_that_is_no_number_is_said_as_what_it_is():
     """TRL takes NaN for None, and says that all reward functions returned that."""
     reward = CountedReward("gold", lambda prompts, texts: [float(text) for text in texts])
-    with pytest.warns(
-        RuntimeWarning, match="the reward gold is not a number for 2 of 3 completions"
-    ):
+    with pytest.warns(RuntimeWarning, match="gold is not a number for 2 of 3 completions"):
         reward(["p", "p", "p"], ["nan", "1", "nan"])
     assert reward.zero_std == 0.0

@@ -38,10 +38,10 @@ def rloo(tmp_path_factory):
 
 
 def contents(folder):
-    found = {path: path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    paths = [path for path in Path(folder).rglob("*") if path.is_file()]
     return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in found
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in paths
     }
 
 
@@ -65,27 +65,19 @@ def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tm
     folder = export_model(checkpoint, tmp_path / "out" / "model").path
     assert contents(checkpoint.path) == before
     shutil.move(checkpoint.path, tmp_path / "away")  # nothing in the folder leads back to it
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(folder),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     here = logits(model, tokenizer)
-    assert torch.equal(
-        here, logits(load_model(Checkpoint("one", str(tmp_path / "away"))), tokenizer)
-    )
+    moved = load_model(Checkpoint("one", str(tmp_path / "away")))
+    assert torch.equal(here, logits(moved, tokenizer))
     untrained = AutoModelForCausalLM.from_pretrained(build("letters-goldproxy", {}).reference)
     assert not torch.equal(here, logits(untrained, tokenizer))
     assert model.config.use_cache, "TRL switches it off while it trains"
     assert GenerationConfig.from_pretrained(folder).eos_token_id == tokenizer.eos_token_id
     names = {path.name for path in folder.iterdir()}
     assert "model.safetensors" in names
-    assert not names & {
-        "state.autorl",
-        "trainer_state.json",
-        "optimizer.pt",
-        "scheduler.pt",
-        "rng_state.pth",
-    }
+    of_training = {"state.autorl", "trainer_state.json", "optimizer.pt", "scheduler.pt"}
+    assert not names & {*of_training, "rng_state.pth"}
     assert os.listdir(tmp_path / "out") == ["model"]
 
 
@@ -95,10 +87,8 @@ def test_a_reward_model_is_a_classifier_with_one_output(tmp_path):
 
     checkpoint = trained(tmp_path, "reward")
     folder = export_model(checkpoint, tmp_path / "model").path
-    model, tokenizer = (
-        AutoModelForSequenceClassification.from_pretrained(folder),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     assert logits(model, tokenizer).shape == (1, 1)
     assert type(load_model(checkpoint)) is type(model)
     assert float(logits(load_model(checkpoint), tokenizer)) == float(logits(model, tokenizer))
@@ -166,11 +156,8 @@ def test_another_folder_is_no_checkpoint(tmp_path):
 
 
 def test_trainers_say_what_a_model_is_called():
-    assert [load(TrainerSpec(name)).model_name for name in ("trl/rloo", "trl/ppo")] == [
-        "model",
-        "model",
-    ]
-    assert load(TrainerSpec("population/ppo")).model_name == "model.zip"
-    assert load(TrainerSpec("synthetic")).model_name == ""
+    names = {"trl/rloo": "model", "trl/ppo": "model", "population/ppo": "model.zip"}
+    names["synthetic"] = ""
+    assert {name: load(TrainerSpec(name)).model_name for name in names} == names
     with pytest.raises(InputError, match="no models"):
         load(TrainerSpec("synthetic")).export_model(Checkpoint("s", "nowhere"), "out")

@@ -15,6 +15,7 @@ from patience import PATIENCE
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 import segments
+from rlhf_support import importable, save, write_policy
 
 from autorl.core.types import (
     EnvironmentSpec,
@@ -70,33 +71,23 @@ def folder(tmp_path_factory):
     """A model, the data sets, and the module of rewards."""
     import torch
 
-    from autorl.trainers.language.tasks.letters import LETTERS
-    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
-
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("own")
-    new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "model")
-    write_tokenizer(folder / "model", LETTERS)
+    write_policy(folder / "model")
     for name, rows in ROWS.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "own_trl_rewards.py").write_text(CODE)
+        save(folder / f"{name}.jsonl", rows)
     return folder
 
 
 @pytest.fixture(autouse=True)
 def _rewards(folder, monkeypatch):
-    monkeypatch.syspath_prepend(folder)
-    yield
-    sys.modules.pop("own_trl_rewards", None)
+    with importable("own_trl_rewards", CODE, folder, monkeypatch):
+        yield
 
 
 def environment(folder, data, **options):
-    common = {
-        "model": str(folder / "model"),
-        "data": str(folder / f"{data}.jsonl"),
-        "max_completion": 4,
-    }
-    return EnvironmentSpec("files", FrozenMap(common | options))
+    common = {"model": str(folder / "model"), "data": str(folder / f"{data}.jsonl")}
+    return EnvironmentSpec("files", FrozenMap({**common, "max_completion": 4, **options}))
 
 
 def segment(name, config, place, **changes):
@@ -146,26 +137,23 @@ def test_held_out_likelihood_rises_when_completions_are_learnt(data, prompts, fo
     more = {"prompts": str(folder / prompts)} if prompts else {}
     place = environment(folder, data, **LIKELY, **more)
     steps = {"until": 20, "horizon": 20, "evaluate_at": (0, 20)}
-    before, after = (
-        r.metrics["log_likelihood"]
-        for r in train(segment("trl/sft", SMALL, place, **steps)).reports
+    tuning, test = (
+        [
+            report.metrics["log_likelihood"]
+            for report in train(segment("trl/sft", SMALL, place, role=role, **steps)).reports
+        ]
+        for role in ("tuning", "test")
     )
-    assert after > before + 2.0
-    start, _ = train(segment("trl/sft", SMALL, place, role="test", **steps)).reports
-    assert start.metrics["log_likelihood"] != before
+    assert tuning[1] > tuning[0] + 2.0
+    assert test[0] != tuning[0]
 
 
 @pytest.mark.slow
 def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, tmp_path):
     """A reward model learns the pairs; its checkpoint then scores what an online method writes."""
     place = environment(folder, "pairs", **LEARNT)
-    steps = {
-        "until": 20,
-        "horizon": 20,
-        "evaluate_at": (20,),
-        "save": True,
-        "folder": str(tmp_path / "judge"),
-    }
+    steps = {"until": 20, "horizon": 20, "evaluate_at": (20,)}
+    steps |= {"save": True, "folder": str(tmp_path / "judge")}
     outcome = train(segment("trl/reward", SMALL, place, **steps))
     assert outcome.reports[0].metrics["pair_accuracy"] == 1.0
     signals = SCORED["signals"] | {"judge": outcome.checkpoint.path}
@@ -193,127 +181,90 @@ def test_a_disk_that_is_busy_while_trl_saves_is_the_disks(folder, tmp_path, monk
         train(segment("trl/dpo", SMALL, place, **saves))
 
 
-def test_a_method_that_needs_a_reward_or_other_data_says_so(folder):
-    with pytest.raises(
-        InputError, match="trl/grpo is trained on a reward: expected one of the signals, got 'data'"
-    ):
-        load(TrainerSpec("trl/grpo")).check(
-            environment(folder, "pairs", **LEARNT), ["learning_rate"]
-        )
-    for name, data, message in (
-        ("trl/dpo", "prompts", "trained on pairs; files has prompts"),
-        ("trl/kto", "completions", "trained on labelled or pairs; files has prompts, completions"),
-        ("trl/sft", "prompts", "trained on completions or pairs; files has prompts"),
-    ):
-        with pytest.raises(InputError, match=message):
-            load(TrainerSpec(name)).check(environment(folder, data, **LIKELY), ["learning_rate"])
-    with pytest.raises(
-        InputError, match="trl/dpo is trained on pairs; sort-verifiable has prompts"
-    ):
-        load(TrainerSpec("trl/dpo")).check(EnvironmentSpec("sort-verifiable"), ["beta"])
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("grpo", "pairs", "trained on a reward: expected one of the signals, got 'data'"),
+        ("dpo", "prompts", "trained on pairs; files has prompts"),
+        ("kto", "completions", "trained on labelled or pairs; files has prompts, completions"),
+        ("sft", "prompts", "trained on completions or pairs; files has prompts"),
+        ("dpo", None, "trained on pairs; sort-verifiable has prompts"),
+    ],
+)
+def test_a_method_that_needs_a_reward_or_other_data_says_so(folder, name, data, message):
+    place = EnvironmentSpec("sort-verifiable")
+    if data is not None:
+        place = environment(folder, data, **(LEARNT if data == "pairs" else LIKELY))
+    with pytest.raises(InputError, match=f"trl/{name} is {message}"):
+        load(TrainerSpec(f"trl/{name}")).check(place, ["learning_rate"])
 
 
 def test_what_is_trained_on_is_refused_by_whatever_name(folder):
     """The function of the gold as `reward.signals`, in the trainer or the space, is the gold."""
     place = environment(folder, "prompts", **SCORED)
-    load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
+    plain = load(TrainerSpec("trl/grpo"))
+    plain.check_objective(place, ["different"])
     function = SCORED["signals"]["different"]
-    with pytest.raises(InputError, match="'different' is what files trains on"):
-        load(TrainerSpec("trl/grpo", FrozenMap({"reward.signals": function}))).check_objective(
-            place, ["different"]
-        )
-    with pytest.raises(InputError, match="'different' is what files trains on"):
-        load(TrainerSpec("trl/grpo")).check_objective(
-            place, ["different"], {"reward.signals": (("repeated", function),)}
-        )
+    fixed = load(TrainerSpec("trl/grpo", FrozenMap({"reward.signals": function})))
+    searched = {"reward.signals": (("repeated", function),)}
+    for trainer, space in ((fixed, {}), (plain, searched)):
+        with pytest.raises(InputError, match="'different' is what files trains on"):
+            trainer.check_objective(place, ["different"], space)
 
 
-@pytest.mark.parametrize("how", ["training", "source", "report"])
-def test_a_study_selects_by_what_it_trains_on_only_if_it_says_so(how, folder):
+def study(folder, **names):
+    """A study of a folder's model and prompts; nothing else of it is said without names."""
+    files = {"model": "model", "data": "prompts.jsonl", **names}
+    document = {"trainer": "trl/grpo", "space": "trl/grpo", "path": str(folder)}
+    document |= {"environment": {"id": "files", "kwargs": files}}
+    return {**document, "fidelity": {"steps": 10}, "budget": {"runs": 3}}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"training": "different"},
+        {"signals": dict.fromkeys(SCORED["signals"], "own_trl_rewards:different")},
+        {"training": "different", "signals": {"different": "own_trl_rewards:different"}},
+    ],
+)
+def test_a_study_selects_by_what_it_trains_on_only_if_it_says_so(names, folder):
     """The signal itself, its function by another name, and both with the report: a checked answer is all three."""
-    names = {"training": "different"}
-    if how == "source":
-        names = {"signals": dict.fromkeys(SCORED["signals"], "own_trl_rewards:different")}
-    elif how == "report":
-        names |= {"signals": {"different": "own_trl_rewards:different"}}
-    study = {
-        "trainer": "trl/grpo",
-        "space": "trl/grpo",
-        "environment": {
-            "id": "files",
-            "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED, **names},
-        },
-        "fidelity": {"steps": 10},
-        "budget": {"runs": 3},
-        "path": str(folder),
-    }
-    refused = load_spec(study)
+    document = study(folder, **SCORED | names)
+    refused = load_spec(document)
     assert refused.objective[0].metric == "different"
     with pytest.raises(InputError, match="'different' is what files trains on") as error:
         check(refused, trainer_loader(refused))
     assert "allow_proxy_selection: true" in str(error.value)
-    allowed = load_spec(study | {"allow_proxy_selection": True})
+    allowed = load_spec(document | {"allow_proxy_selection": True})
     check(allowed, trainer_loader(allowed))
 
 
 def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
-    study = {
-        "trainer": "trl/grpo",
-        "space": "trl/grpo",
-        "environment": {
-            "id": "files",
-            "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED},
-        },
-        "fidelity": {"steps": 10},
-        "budget": {"runs": 3},
-        "path": str(folder),
-    }
-    spec = load_spec(study)
+    spec = load_spec(study(folder, **SCORED))
     assert (spec.objective[0].metric, spec.objective[0].reduce) == ("different", "best")
     assert spec.environment.kwargs["model"] == str(folder / "model")
     assert spec.environment.kwargs["data"] == str(folder / "prompts.jsonl")
-    nameless = {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl"}}
-    for place in ("files", nameless):
+    for document in (study(folder), study(folder) | {"environment": "files"}):
         with pytest.raises(InputError, match=r"none of its own, name a signal"):
-            load_spec(study | {"environment": place})
+            load_spec(document)
 
 
 @pytest.mark.slow
 def test_the_example_learns_what_it_selects_by(tmp_path):
     """One configuration, three seeds, 30 of its 40 steps, from another working folder; twice the reference's score."""
     place = Path(shutil.copytree(EXAMPLE, tmp_path / "own_data"))
-    subprocess.run(
-        [sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=PATIENCE
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "autorl",
-        "tune",
-        str(place / "study.yaml"),
-        "--json",
-        "--out",
-        "out",
-    ]
+
+    def python(*words):
+        command = [sys.executable, *map(str, words)]
+        return subprocess.check_output(command, cwd=tmp_path, text=True, timeout=PATIENCE)
+
+    python(place / "make.py")
     less = ["--runs", "1"]
-    for setting in (
-        "fidelity.steps=30",
-        "seeds.tuning=1",
-        "seeds.test=2",
-        "test.top=1",
-        "executor.workers=1",
-    ):
+    for setting in ("fidelity.steps=30", "seeds.tuning=1", "seeds.test=2", "test.top=1"):
         less += ["--set", setting]
-    done = subprocess.run(
-        [*command, *less],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    less += ["--set", "executor.workers=1", "--json", "--out", "out"]
+    result = json.loads(python("-m", "autorl", "tune", place / "study.yaml", *less))
     assert result["test"]["value"] > 2 * result["beside"]["reference_variety"]
 
 
@@ -340,11 +291,8 @@ RUNS = [
 def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, otherwise, folder):
     """False is `none` to GRPO; generation arguments lie among its own; DPO switches padding-free batches off itself."""
     online = name in ("trl/grpo", "trl/rloo")
-    place = (
-        environment(folder, "prompts", **SCORED)
-        if online
-        else environment(folder, "pairs", **LEARNT)
-    )
+    data = ("prompts", SCORED) if online else ("pairs", LEARNT)
+    place = environment(folder, data[0], **data[1])
     given = segment(name, ONLINE if online else SMALL, place)
     kwargs = FrozenMap({**given.trainer.kwargs, **values})
     outcome = train(replace(given, trainer=TrainerSpec(name, kwargs)))
@@ -365,17 +313,14 @@ def test_a_value_that_did_not_take_is_still_an_error():
     live = SimpleNamespace(optimizer=optimizer, args=args, scale_rewards="none")
     assert settings.read_back(live, 0, 1)["scale_rewards"] is False
     live.scale_rewards = "batch"
-    with pytest.raises(
-        RuntimeError, match="scale_rewards did not take: asked for False, found 'batch'"
-    ):
+    with pytest.raises(RuntimeError, match="did not take: asked for False, found 'batch'"):
         settings.read_back(live, 0, 1)
 
 
 @pytest.mark.parametrize("method", ["dpo", "reward"])
 def test_when_no_row_is_short_enough_the_limit_is_named(method, folder):
-    given = segment(
-        f"trl/{method}", {**SMALL, "max_length": 2}, environment(folder, "pairs", **LEARNT)
-    )
+    place = environment(folder, "pairs", **LEARNT)
+    given = segment(f"trl/{method}", {**SMALL, "max_length": 2}, place)
     with pytest.raises(InputError, match="leaves none of the 51 rows") as error:
         train(given)
     assert error.value.key == "max_length"

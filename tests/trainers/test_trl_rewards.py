@@ -1,6 +1,5 @@
 """A trainer's training signal from `reward.*` hyperparameters: refused where it cannot be, used, saved, continued."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +10,14 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 from segments import segment, train
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
-from autorl.trainers import load
+from autorl.trainers import load, saved_state
 
 TASK = EnvironmentSpec("sort-verifiable", FrozenMap({"digits": 2, "sft_steps": 20}))
 SHORT = {"reward.length.at_most": 1.0, "reward.lagrange_rate": 0.5}
 CONFIGS = {
     "trl/ppo": {"learning_rate": 1e-3, "batch_size": 16, "num_ppo_epochs": 1, "kl_coef": 0.1},
-    "trl/rloo": {
-        "learning_rate": 1e-3,
-        "beta": 0.1,
-        "num_generations": 4,
-        "per_device_train_batch_size": 16,
-    },
+    "trl/rloo": {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4}
+    | {"per_device_train_batch_size": 16},
 }
 
 
@@ -43,11 +38,8 @@ def one_segment(name, config, folder, until=4, **changes):
 
 
 def multipliers(outcome):
-    for path in Path(outcome.checkpoint.path).glob("*.json"):
-        found = json.loads(path.read_text())
-        if isinstance(found, dict) and "signal" in found:
-            return found["signal"]["multipliers"]
-    raise AssertionError("no state of the signal in the checkpoint")
+    path = Path(outcome.checkpoint.path) / saved_state.STATE
+    return saved_state.read(path)["signal"]["multipliers"]
 
 
 @pytest.mark.slow
@@ -69,24 +61,15 @@ def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
 def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_path):
     """At beta 0.1, 30 steps of 64, over three seeds: -1.5 by one proxy or the mean of four, -0.6 by wco and uwo."""
     config = {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4}
-    common = {
-        "until": 30,
-        "horizon": 30,
-        "evaluate_at": (30,),
-        "episodes": 256,
-        "save": False,
-        "seed": 0,
-    }
+    common = {"until": 30, "horizon": 30, "evaluate_at": (30,)}
+    common |= {"episodes": 256, "save": False, "seed": 0}
     found = {}
     for models, rule in ((1, None), (4, "uwo")):
         place = EnvironmentSpec("letters-goldproxy", FrozenMap(models=models))
         options = {} if rule is None else {"reward.rule": rule, "reward.weight": 1.0}
         one = one_segment("trl/rloo", config | options, tmp_path, environment=place, **common)
-        metrics = (
-            train(replace(one, trainer=TrainerSpec("trl/rloo", FrozenMap(guard=0))))
-            .reports[-1]
-            .metrics
-        )
+        one = replace(one, trainer=TrainerSpec("trl/rloo", FrozenMap(guard=0)))
+        metrics = train(one).reports[-1].metrics
         assert metrics["proxy"] > 1 > metrics["gold"]
         found[models] = metrics["gold"]
     assert {"proxy_0", "proxy_3"} <= set(metrics)
@@ -160,11 +143,7 @@ def test_a_study_may_not_select_by_a_signal_that_its_space_can_make_it_train_on(
     study = {"environment": "sort-verifiable", "fidelity": {"steps": 10}, "budget": {"runs": 3}}
     study["objective"] = {"metric": "exact", "reduce": "best"}
     one = study | {"trainer": "trl/rloo", "space": rate | extra}
-    several = study | {
-        "algorithms": {
-            name: {"trainer": f"trl/{name}", "space": rate | extra} for name in ("rloo",)
-        }
-    }
+    several = study | {"algorithms": {"rloo": {"trainer": "trl/rloo", "space": rate | extra}}}
     for refused in (one, several):
         spec = load_spec(refused)
         with pytest.raises(InputError, match="'exact' is what sort-verifiable trains on"):

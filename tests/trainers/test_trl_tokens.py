@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from rlhf_support import importable, save, write_policy
 from segments import segment, train
 
 from autorl.core.types import EnvironmentSpec, FrozenMap
@@ -19,22 +20,16 @@ from autorl.trainers.language.sampling import _encode, sample
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.trl.segment_trainer import AsItIs
 
-PROMPTS = [
-    *"abcd",
-    *(f"{one} {other}" for one, other in zip("efgh", "abcd", strict=True)),
-]  # told by their first letter
-PAIRS = [(prompt, "i j k", "l l") for prompt in PROMPTS[:4]] + [
-    (prompt, "m", "n o p q") for prompt in PROMPTS[4:]
-]
+PROMPTS = [*"abcd", "e a", "f b", "g c", "h d"]  # known by their first letter
+PAIRS = [(prompt, "i j k", "l l") for prompt in PROMPTS[:4]]
+PAIRS += [(prompt, "m", "n o p q") for prompt in PROMPTS[4:]]
 ONLINE = ("rloo", "grpo", "online_dpo", "ppo")
 FROM_DATA = ("dpo", "kto", "sft", "reward", "cpo", "orpo")
 MENDED = ("cpo", "online_dpo", "ppo")  # where TRL differs, or a count did: always run
 TOKENIZERS = ("names", "adds")  # a beginning of sequence only named, or put before every text
 MOST = 5
-STEP = {
-    "learning_rate": 1e-3,
-    "per_device_train_batch_size": len(PAIRS),
-}  # all of the data in one step
+# All of the data in one step.
+STEP = {"learning_rate": 1e-3, "per_device_train_batch_size": len(PAIRS)}
 CONFIG = {
     "rloo": {"num_generations": 4},
     "grpo": {"num_generations": 4},
@@ -42,6 +37,19 @@ CONFIG = {
     "cpo": {"loss_type": "simpo", "cpo_alpha": 0.0},
     "ppo": {"learning_rate": 1e-3, "batch_size": 8, "num_ppo_epochs": 1},
 }
+
+
+MODULE = "trl_token_rewards"
+CODE = """
+seen = []
+
+def shown(prompts, completions):
+    seen.extend(zip(prompts, completions))
+    return [float(len(text)) for text in completions]
+
+def other(prompts, completions):
+    return [float(len(text.split())) for text in completions]
+"""
 
 
 def each(methods):
@@ -74,32 +82,20 @@ def folder(tmp_path_factory):
     import torch
     from tokenizers.processors import TemplateProcessing
 
-    from autorl.trainers.language.tasks.letters import LETTERS
-    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
-
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("tokens")
     for name in TOKENIZERS:
-        new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / name)
-        write_tokenizer(folder / name, LETTERS)
+        write_policy(folder / name)
     adds = load_tokenizer(folder / "adds")
     adds.backend_tokenizer.post_processor = TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", adds.bos_token_id)]
     )
     adds.save_pretrained(folder / "adds")
     keys = ("prompt", "chosen", "rejected")
-    (folder / "pairs.jsonl").write_text(
-        "".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in PAIRS)
-    )
+    save(folder / "pairs.jsonl", [dict(zip(keys, pair, strict=True)) for pair in PAIRS])
     held = [{"prompt": f"{one} x", "chosen": "a", "rejected": "b"} for one in "ijkl"]
-    (folder / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
-    (folder / "trl_token_rewards.py").write_text(
-        "seen = []\n\ndef shown(prompts, completions):\n"
-        "    seen.extend(zip(prompts, completions))\n    return [float(len(text)) for text in completions]\n\n"
-        "def other(prompts, completions):\n    return [float(len(text.split())) for text in completions]\n"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
+    save(folder / "held.jsonl", held)
+    with pytest.MonkeyPatch.context() as patch, importable(MODULE, CODE, folder, patch):
         yield folder
 
 
@@ -113,21 +109,17 @@ def one_run(folder, method, tokenizer, **more):
     import trl_token_rewards
     from transformers import LlamaModel
 
-    rewarded = {
-        name: f"trl_token_rewards:{source}"
-        for name, source in (("proxy", "shown"), ("gold", "other"))
-    }
-    options = {"signals": rewarded, "training": "proxy", "selection": "gold", "report": "gold"}
-    learnt = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
-    files = {
-        "model": str(folder / tokenizer),
-        "data": str(folder / "pairs.jsonl"),
-        "max_completion": MOST,
-    }
+    if method in ONLINE:
+        signals = {"proxy": f"{MODULE}:shown", "gold": f"{MODULE}:other"}
+        files = {"signals": signals, "training": "proxy", "selection": "gold", "report": "gold"}
+    else:
+        names = dict.fromkeys(("selection", "report"), "pair_accuracy")
+        files = {"training": "data", **names}
+    files |= {"model": str(folder / tokenizer), "max_completion": MOST}
+    files |= {"data": str(folder / "pairs.jsonl"), "held_out": str(folder / "held.jsonl")}
     own = {"guard": 0} if method == "ppo" else {"guard": 0, **STEP}
     place = folder / f"{method}-{tokenizer}-{len(more)}"
-    files |= {"held_out": str(folder / "held.jsonl")}
-    task = EnvironmentSpec("files", FrozenMap(files | (options if method in ONLINE else learnt)))
+    task = EnvironmentSpec("files", FrozenMap(files))
     config = CONFIG.get(method, {}) | more
     one = segment(f"trl/{method}", task, config, 1, place, own, episodes=4, seed=3)
     rows = {}
@@ -135,9 +127,8 @@ def one_run(folder, method, tokenizer, **more):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LlamaModel, "forward", recorded(LlamaModel.forward, rows))
         outcome = train(one)
-    sampled = [
-        pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS
-    ]  # evaluation asks held-out prompts
+    # Evaluation asks held-out prompts.
+    sampled = [pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS]
     policy, *_ = rows.values()  # the other is the value network of PPO
     return Run(policy, sampled, outcome.reports[0].metrics["tokens"], Path(outcome.checkpoint.path))
 
@@ -195,9 +186,8 @@ def test_an_online_method_asks_with_the_prompts_that_are_evaluated(method, name,
     found = []
     for row in run.read:
         (prompt,) = [prompt for prompt, ids in prompts.items() if row[: len(ids)] == ids]
-        found.append(
-            (prompt, tokenizer.decode(row[len(prompts[prompt]) :], skip_special_tokens=True))
-        )
+        answer = row[len(prompts[prompt]) :]
+        found.append((prompt, tokenizer.decode(answer, skip_special_tokens=True)))
     assert sorted(found) == sorted(run.sampled)
     assert {ids.count(1) for ids in prompts.values()} == ({1} if name == "adds" else {0})
 
@@ -237,18 +227,11 @@ def test_sequences_laid_end_to_end_are_counted(folder):
 @pytest.mark.parametrize("method", each(["cpo", "orpo", "online_dpo"]))
 def test_the_tokenizer_in_a_checkpoint_is_the_one_of_the_model(method, folder, trained):
     """The tokenizer that a method reads prompts with is for reading alone."""
-    saved, ours = (
-        load_tokenizer(trained(method, "names").checkpoint),
-        load_tokenizer(folder / "names"),
-    )
+    checkpoint = trained(method, "names").checkpoint
+    saved, ours = load_tokenizer(checkpoint), load_tokenizer(folder / "names")
     assert (saved.bos_token, type(saved)) == ("<bos>", type(ours))
     assert saved("a b")["input_ids"] == ours("a b")["input_ids"]
-    assert (
-        json.loads((trained(method, "names").checkpoint / "config.json").read_text())[
-            "bos_token_id"
-        ]
-        == 1
-    )
+    assert json.loads((checkpoint / "config.json").read_text())["bos_token_id"] == 1
 
 
 def test_padding_by_the_end_of_sequence_is_not_counted():
