@@ -33,7 +33,6 @@ from autorl.core.types import (
     StudyError,
 )
 from autorl.executors.elsewhere import Work
-from autorl.executors.gang import gang_environment
 from autorl.executors.ray_cluster import (
     Cluster,
     Node,
@@ -42,7 +41,7 @@ from autorl.executors.ray_cluster import (
     WorkerUnusableError,
     needs,
 )
-from autorl.executors.ray_worker import Answer, Place, WorkerPlan
+from autorl.executors.ray_worker import Answer, Place, WorkerPlan, gang_environment
 from autorl.executors.worker import failure
 
 _WAIT_SECONDS = 0.5  # how often nodes are looked at while nothing else happens

@@ -107,6 +107,36 @@ def free_port() -> tuple[str, int]:
         return address or socket.gethostname(), int(free.getsockname()[1])
 
 
+def gang_environment(rank: int, world_size: int, address: str, port: int) -> dict[str, str]:
+    """Make the variables by which a host finds its gang.
+
+    `RANK` and `WORLD_SIZE` count hosts: launchers replace them for the processes they start.
+    `PET_...` are the defaults of `torchrun`'s own options, so that it needs none of them.
+
+    Args:
+        rank: number of this host, from 0; host 0 is the one the others connect to.
+        world_size: number of hosts.
+        address: of host 0, as the others reach it.
+        port: free on host 0.
+    """
+    node = str(rank)
+    nodes = str(world_size)
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": nodes,
+        "RANK": node,
+        "LOCAL_WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "NNODES": nodes,
+        "NODE_RANK": node,
+        "PET_NNODES": nodes,
+        "PET_NODE_RANK": node,
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": str(port),
+    }
+
+
 def loggable(segment: Segment) -> Segment:
     """Leave out the log where the study folder cannot be seen.
 

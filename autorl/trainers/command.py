@@ -140,7 +140,7 @@ def placeholder_values(needs: Resources) -> dict[str, object]:
     """Give the values of `PLACEHOLDERS` where a segment runs.
 
     A gang's are in the environment of this process, where its executor has put them
-    (`autorl.executors.gang`).
+    (`autorl.executors.ray_worker`).
 
     Raises:
         InputError: the segment is one of a gang, and this process is on none of its hosts.

@@ -28,7 +28,7 @@ from autorl.core.types import (
     StorageError,
     TrainerSpec,
 )
-from autorl.executors.gang import gang_environment
+from autorl.executors.ray_worker import gang_environment
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
 
