@@ -113,26 +113,20 @@ def subset(
             key="--clip",
         )
     # Environments can stand for each other only where they have the same configurations.
-    by_space: dict[tuple[str, ...], list[Landscape]] = {}
+    groups: dict[tuple[str, ...], list[Landscape]] = {}
     for data in landscapes:
-        by_space.setdefault((data.manifest.algorithm, *data.space.names), []).append(data)
-    groups = list(by_space.values())
-    algorithms = [group[0].manifest.algorithm for group in groups]
+        groups.setdefault((data.manifest.algorithm, *data.space.names), []).append(data)
+    algorithms = [algorithm for algorithm, *_ in groups]
     answers = []
     problems = []
-    for algorithm, group in zip(algorithms, groups, strict=True):
+    for (algorithm, *_), group in groups.items():
         inside = [data.manifest.environment for data in group]
-        name = algorithm
-        if algorithms.count(algorithm) > 1:
-            name = f"{algorithm} on {', '.join(inside)}"
-        limits_inside = limits
-        if len(groups) > 1:
-            limits_inside = {
-                environment: low for environment, low in limits.items() if environment in inside
-            }
+        several = algorithms.count(algorithm) > 1
+        name = f"{algorithm} on {', '.join(inside)}" if several else algorithm
+        low = {environment: limits[environment] for environment in inside if environment in limits}
         try:
             answer = analysis.subset(
-                group, size, seeds=role(seeds), first=first, clip=limits_inside, tolerance=tolerance
+                group, size, seeds=role(seeds), first=first, clip=low, tolerance=tolerance
             )
             answers.append((name, algorithm, answer))
         except InputError as error:

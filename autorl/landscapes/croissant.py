@@ -33,6 +33,7 @@ _DATA_TYPES = {
     "BOOLEAN": "sc:Boolean",
     "VARCHAR": "sc:Text",
 }
+_MEANINGS = {column.name: column.meaning for columns in TABLES.values() for column in columns}
 # Terms that the context of the specification maps to its namespace [Croissant].
 _TERMS = [
     "arrayShape",
@@ -82,25 +83,16 @@ _CONTEXT: Mapping[str, Any] = {
 }
 
 
-def record_sets(folder: Path, files: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Return (column, DuckDB type) of each Parquet file, in file order.
-
-    They go by the file's path in the folder.
-    """
-    parquet = ParquetFiles()
-    return {name: parquet.types(folder / name) for name in files if name.endswith(".parquet")}
-
-
 def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """Make the Croissant description of the files named in a manifest.
 
     Columns and types are read from the files.
     """
-    meanings = {column.name: column.meaning for columns in TABLES.values() for column in columns}
+    parquet = ParquetFiles()
     names = record_set_names(manifest.files)
     distribution = []
     sets = []
-    for name, columns in record_sets(folder, manifest.files).items():
+    for name, table in names.items():
         distribution.append(
             {
                 "@type": "cr:FileObject",
@@ -111,15 +103,8 @@ def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
                 "sha256": manifest.files[name],
             }
         )
-        table = names[name]
-        sets.append(
-            {
-                "@type": "cr:RecordSet",
-                "@id": table,
-                "name": table,
-                "field": _fields(table, name, columns, meanings),
-            }
-        )
+        fields = [_field(table, name, *column) for column in parquet.types(folder / name)]
+        sets.append({"@type": "cr:RecordSet", "@id": table, "name": table, "field": fields})
     description = {
         "@context": dict(_CONTEXT),
         "@type": "sc:Dataset",
@@ -139,13 +124,14 @@ def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def record_set_names(files: Iterable[str]) -> dict[str, str]:
-    """Name the record set of each file: the table's name.
+    """Name the record set of each Parquet file: the table's name.
 
     Parts of `evals` after the first are `evals-1`, `evals-2` ...
     """
     parts = sorted(name for name in files if name.startswith("evals/"))
     numbered = {name: f"evals-{number}" if number else "evals" for number, name in enumerate(parts)}
-    return {name: numbered.get(name, name.removesuffix(".parquet")) for name in files}
+    tables = (name for name in files if name.endswith(".parquet"))
+    return {name: numbered.get(name, name.removesuffix(".parquet")) for name in tables}
 
 
 def structure(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,17 +178,12 @@ def write_croissant(folder: Path, manifest: Manifest) -> None:
     write_whole(folder / CROISSANT, text)
 
 
-def _fields(
-    table: str, file: str, columns: list[tuple[str, str]], meanings: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "@type": "cr:Field",
-            "@id": f"{table}/{name}",
-            "name": name,
-            "description": meanings.get(name, name),
-            "dataType": _DATA_TYPES.get(kind, f"no type of a landscape: {shortened(kind)}"),
-            "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
-        }
-        for name, kind in columns
-    ]
+def _field(table: str, file: str, name: str, kind: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:Field",
+        "@id": f"{table}/{name}",
+        "name": name,
+        "description": _MEANINGS.get(name, name),
+        "dataType": _DATA_TYPES.get(kind, f"no type of a landscape: {shortened(kind)}"),
+        "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
+    }

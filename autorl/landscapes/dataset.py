@@ -25,10 +25,10 @@ from autorl.landscapes._views import (
     read_own_space,
 )
 from autorl.landscapes.grid import PENALTY, Grid
+from autorl.landscapes.library import is_study, read_study
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.query_process import QUERY_SECONDS, answer
 from autorl.landscapes.ranking import Choice, Rule, SeedSet
-from autorl.landscapes.recorded import is_study, read_study
 from autorl.landscapes.schema import (
     TABLES,
     Column,

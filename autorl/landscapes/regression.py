@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +19,6 @@ Array: TypeAlias = npt.NDArray[np.float64]
 MIN_TREES = 32
 _FEATURES = 5 / 6  # tried per split, as in SMAC's and DeepCAVE's forests
 _MIN_LEAF = 3
-
-
-class Regressor(Protocol):
-    """The part of scikit-learn's RandomForestRegressor that we use."""
-
-    estimators_: Sequence[Any]
-    estimators_samples_: Sequence[npt.NDArray[np.int64]]
-    oob_score_: float
-    oob_prediction_: Array
-
-    def fit(self, rows: npt.NDArray[np.float32], targets: Array) -> object: ...
-    def apply(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]: ...
-    def predict(self, rows: npt.NDArray[np.float32]) -> Array: ...
 
 
 def configurations(data: Dataset, config_ids: npt.ArrayLike) -> list[Config]:
@@ -57,10 +44,9 @@ def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, ob
     )
 
 
-def regressor(**options: object) -> Regressor:
+def regressor(**options: object) -> Any:
     """Make scikit-learn's random forest with bootstrap samples and these options, not fitted."""
     ensemble = import_module("sklearn.ensemble")  # by its name: it is heavy and has no types
-    model: Regressor = ensemble.RandomForestRegressor(
+    return ensemble.RandomForestRegressor(
         max_features=_FEATURES, min_samples_leaf=_MIN_LEAF, bootstrap=True, **options
     )
-    return model

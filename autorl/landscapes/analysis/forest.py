@@ -36,7 +36,7 @@ from autorl.core.types import Config, InputError
 from autorl.landscapes.analysis.tables import final_scores
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
-from autorl.landscapes.regression import Array, Regressor, configurations, encode, regressor
+from autorl.landscapes.regression import Array, configurations, encode, regressor
 from autorl.space import Space, unknown_key
 from autorl.statistics.comparison import spearman
 
@@ -67,7 +67,7 @@ class Forest:
 
     space: Space
     names: tuple[str, ...]
-    model: Regressor
+    model: Any
     rows: Array
     targets: Array
     out_of_bag: float

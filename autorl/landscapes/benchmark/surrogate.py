@@ -43,14 +43,7 @@ from autorl.landscapes.benchmark.replay import (
 )
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import carry_forward
-from autorl.landscapes.regression import (
-    MIN_TREES,
-    Array,
-    Regressor,
-    configurations,
-    encode,
-    regressor,
-)
+from autorl.landscapes.regression import MIN_TREES, Array, configurations, encode, regressor
 from autorl.statistics.comparison import spearman
 
 MIN_CORRELATION = 0.7
@@ -60,7 +53,7 @@ _REMEMBERED = 10_000  # configurations whose prediction is kept
 _EXTREMES = ((np.min, np.inf), (np.max, -np.inf))
 
 
-def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regressor:
+def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Any:
     """Fit scikit-learn's forest to targets (n,) or (n, outputs).
 
     It has out-of-bag predictions, and is always the same.
@@ -77,7 +70,7 @@ class Trees:
     sample in the leaf.
     """
 
-    def __init__(self, model: Regressor, units: npt.NDArray[np.float32]) -> None:
+    def __init__(self, model: Any, units: npt.NDArray[np.float32]) -> None:
         trees = [estimator.tree_ for estimator in model.estimators_]
         counts = np.array([tree.node_count for tree in trees])
         self._roots = np.concatenate([[0], np.cumsum(counts)[:-1]])

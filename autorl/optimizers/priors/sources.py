@@ -18,9 +18,8 @@ from autorl.core.plain_text import did_you_mean, listed
 from autorl.core.shipped import shipped_folder
 from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
-from autorl.landscapes.library import find_landscape, shipped_root
+from autorl.landscapes.library import find_landscape, is_study, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
-from autorl.landscapes.recorded import is_study
 from autorl.optimizers.priors.curves import read_curves, unit_scores
 from autorl.optimizers.priors.table import Array, Prior, TaskTable, load_prior
 from autorl.space.canonical import sha256

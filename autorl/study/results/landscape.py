@@ -23,8 +23,8 @@ from autorl import trainers
 from autorl.core.masking import shareable
 from autorl.core.plain_text import counted, shown
 from autorl.core.types import FrozenMap, InputError
+from autorl.landscapes.library import Recording
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.landscapes.recorded import Recording
 from autorl.landscapes.schema import TABLES, Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.population.variants import landscape_name, stated_variant

@@ -10,9 +10,8 @@ from typing import Any
 
 from autorl import optimizers
 from autorl.core.types import InputError, Optimizer
-from autorl.landscapes.library import find_landscape
+from autorl.landscapes.library import find_landscape, is_study
 from autorl.landscapes.manifest import Manifest
-from autorl.landscapes.recorded import is_study
 from autorl.optimizers.base import Problem, Surroundings
 from autorl.optimizers.priors.sources import algorithm_of
 from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, resolved_options
