@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from autorl.core.types import FrozenMap
-from autorl.landscapes import Landscape, Manifest, Tables, config_rows
+from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
 from autorl.space import load_space
@@ -86,6 +86,15 @@ def frames(space, chosen, steps, environment, score):
     frame = frame.assign(status="done", environment_steps=steps[-1], wall_seconds=1.5)
     scores = pd.DataFrame(evals, columns=["run_id", "step", "eval_return"])
     return Tables(config_rows(space, chosen, "sobol"), frame, scores, segments)
+
+
+def write(root, environment="CartPole-v1", algorithm="dqn", seed=0, **changes):
+    """The folder of a landscape of 12 configurations below `root`."""
+    id = f"sample/{algorithm}/{environment}"
+    described = manifest(environment, id=id, algorithm=algorithm, **changes)
+    folder = root / algorithm / environment
+    write_landscape(folder, tables(environment=environment, seed=seed), described, SPACE)
+    return folder
 
 
 def run_study(folder, document):

@@ -4,26 +4,15 @@ import shutil
 
 import numpy as np
 import pytest
-from landscape_samples import SPACE, manifest, tables
+from landscape_samples import SPACE, write
 
 from autorl.core.types import InputError
-from autorl.landscapes import write_landscape
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import Objective
 from autorl.optimizers.priors.curves import read_curves
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
 from autorl.study.spec import load_spec, thaw
-
-
-def write(root, environment="CartPole-v1", algorithm="dqn", seed=0, **changes):
-    """A landscape of 12 configurations below `root`."""
-    described = manifest(
-        environment, id=f"sample/{algorithm}/{environment}", algorithm=algorithm, **changes
-    )
-    folder = root / algorithm / environment
-    write_landscape(folder, tables(environment=environment, seed=seed), described, SPACE)
-    return folder
 
 
 def study(folder, options, **changes):
@@ -43,16 +32,6 @@ def study(folder, options, **changes):
 
 def curve_data(spec):
     return spec.optimizer.options["curve_data"]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder without landscapes, where the package has none either."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("autorl.optimizers.priors.sources.shipped_root", lambda: None)
-    monkeypatch.setattr("autorl.optimizers.priors.sources.shipped_folder", lambda kind: None)
-    monkeypatch.setattr("autorl.landscapes.library.shipped_root", lambda: None)
-    return tmp_path
 
 
 def test_curves_are_of_tuning_seeds_and_larger_is_better(here):
@@ -114,10 +93,8 @@ def test_auto_is_what_the_prior_of_the_optimizer_names(here):
 
     assert len(sources()) == 2
     assert sources(prior=[str(folder)]) == ["sample/dqn/CartPole-v1"]
-    assert (
-        study(here, {"name": "transfer", "prior": "none"}).optimizer.options.get("curve_data")
-        is None
-    )
+    without = study(here, {"name": "transfer", "prior": "none"})
+    assert "curve_data" not in without.optimizer.options
 
 
 def test_the_dry_run_says_which_curves_there_are(here):

@@ -21,18 +21,14 @@ from autorl.statistics.coverage import level_text
 def data(tmp_path_factory):
     unit = SPACE.hyperparameters["learning_rate"].to_unit
     folder = tmp_path_factory.mktemp("charts")
-    return [
-        write_sample(
-            folder / name,
-            lambda config, shift=shift: (
-                100 * unit(config["learning_rate"]) + shift * config["width"]
-            ),
-            environment=name,
-            configs=40,
-            noise=5.0,
-        )
-        for name, shift in (("A-v0", 0.1), ("B-v0", 1.0), ("C-v0", 2.0))
-    ]
+    made = []
+    for name, shift in (("A-v0", 0.1), ("B-v0", 1.0), ("C-v0", 2.0)):
+
+        def level(config, shift=shift):
+            return 100 * unit(config["learning_rate"]) + shift * config["width"]
+
+        made.append(write_sample(folder / name, level, environment=name, configs=40, noise=5.0))
+    return made
 
 
 def test_every_kind_of_analysis_is_documented_and_has_a_chart():
@@ -87,19 +83,14 @@ def test_dependence_and_surface(data):
     # A dot lies where its configuration's values are: learning rates upwards, 16 cells of them.
     rate = data[0].space.hyperparameters["learning_rate"]
     configs = [data[0].config(config_id) for config_id in data[0].grid.config_ids]
-    places = {
-        (
-            float(chart.x.categories.index(config["activation"])),
-            round(15.5 - 16 * rate.to_unit(config["learning_rate"]), 6),
-        )
-        for config in configs
-    }
-    assert {(float(x), round(float(y), 6)) for x, y in zip(dots.x, dots.y, strict=True)} <= places
+    across = [chart.x.categories.index(config["activation"]) for config in configs]
+    down = [round(15.5 - 16 * rate.to_unit(config["learning_rate"]), 6) for config in configs]
+    drawn = set(zip(dots.x.tolist(), dots.y.round(6).tolist(), strict=True))
+    assert drawn <= set(zip(across, down, strict=True))
     assert len(dots.x) == surface.about["configurations"] == 39
     assert chart.x.categories == ("tanh", "relu", "silu")
-    assert (
-        heat.values[-1, 0] == surface.table["mean"].iloc[0]
-    )  # the smallest learning rate is at the bottom
+    # The smallest learning rate is at the bottom.
+    assert heat.values[-1, 0] == surface.table["mean"].iloc[0]
     assert "log scale" in chart.y.label
 
 
