@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import traceback
+from pathlib import Path
 
 import duckdb
 import pandas as pd
@@ -208,39 +209,37 @@ def test_a_running_study_is_asked_with_the_same_guard(tmp_path):
         data.sql(f"SELECT * FROM read_text('{folder / 'study.yaml'}')").fetchall()
 
 
-KEYS = {
-    "id": (("id",), 3),
-    "id that is long": (("id",), "a/b/" + "c" * 5000),
-    "steps": (("steps",), ["a", 1]),
-    "steps that are large": (("steps",), [10**30]),
-    "seeds": (("seeds",), 5),
-    "seeds of a role": (("seeds",), {"tuning": "x"}),
-    "objective": (("objective",), 7),
-    "rows": (("rows",), None),
-    "rows of a table": (("rows",), {f"runs; {COPY}": 1}),
-    "return_bounds": (("return_bounds",), "x"),
-    "notes": (("notes",), 5),
-    "description": (("description",), {"a": "b" * 5000}),
-    "packages": (("packages",), {"autorl": "1.0"}),
-    "sources": (("sources",), [7]),
-    "evaluation.overshoot": (("evaluation",), {"overshoot": "0) OR (1=1"}),
-    "evaluation.steps": (("evaluation",), {"steps": ["1); SELECT 1"]}),
-    "files": (("files",), {"evals/../../../x.parquet": "0" * 64}),
-    "floor": (("objective", "floor"), float("nan")),
-    "direction": (("objective", "direction"), "up"),
-    "step_unit": (("step_unit",), "laps"),
-}
+KEYS = [
+    (("id",), 3),
+    (("id",), "a/b/" + "c" * 5000),
+    (("steps",), ["a", 1]),
+    (("steps",), [10**30]),
+    (("seeds",), 5),
+    (("seeds",), {"tuning": "x"}),
+    (("objective",), 7),
+    (("rows",), None),
+    (("rows",), {f"runs; {COPY}": 1}),
+    (("return_bounds",), "x"),
+    (("notes",), 5),
+    (("description",), {"a": "b" * 5000}),
+    (("packages",), {"autorl": "1.0"}),
+    (("sources",), [7]),
+    (("evaluation",), {"overshoot": "0) OR (1=1"}),
+    (("evaluation",), {"steps": ["1); SELECT 1"]}),
+    (("files",), {"evals/../../../x.parquet": "0" * 64}),
+    (("objective", "floor"), float("nan")),
+    (("objective", "direction"), "up"),
+    (("step_unit",), "laps"),
+]
 
 
-@pytest.mark.parametrize(
-    ("command", "case"),
-    [*(("info", case) for case in KEYS), ("best", "objective"), ("validate", "objective")],
-)
-def test_every_key_of_the_manifest_has_a_type(place, command, case):
-    path, value = KEYS[case]
+@pytest.mark.parametrize("place_of", range(len(KEYS)))
+def test_every_key_of_the_manifest_has_a_type(place, place_of):
+    path, value = KEYS[place_of]
     edit(place / "l", path, value)
-    said = refused("landscape", command, place / "l", saying=path[0], near=place)
-    assert "manifest.json" in said
+    for command in ("info", "best", "validate")[: 3 if path == ("objective",) else 1]:
+        said = refused("landscape", command, place / "l", saying=path[0], near=place)
+        assert "manifest.json" in said
 
 
 RAW = {
@@ -283,27 +282,21 @@ def test_generated_manifests_write_nothing_and_end_with_a_line(place, part):
     assert lines > 0
 
 
-TABLES = {
-    "text for a seed": ("runs", lambda frame: frame.assign(seed="zero"), "seed"),
-    "a column that is missing": (
-        "configs",
-        lambda frame: frame.drop(columns="learning_rate"),
-        "learning_rate",
-    ),
-    "no key": ("runs", lambda frame: frame.drop(columns="run_id"), "run_id"),
-    "text for a score": ("evals", lambda frame: frame.assign(eval_return="high"), "eval_return"),
-    "text for a hyperparameter": ("configs", lambda frame: frame.assign(width="wide"), "width"),
-    "an unknown status": ("runs", lambda frame: frame.assign(status="well"), "status"),
-    "every run twice": ("runs", lambda frame: pd.concat([frame, frame]), "run_id"),
-    "a configuration out of bounds": ("configs", lambda frame: frame.assign(width=10**6), "width"),
-}
+WRONG_TABLES = [
+    ("runs", lambda frame: frame.assign(seed="zero"), "seed"),
+    ("configs", lambda frame: frame.drop(columns="learning_rate"), "learning_rate"),
+    ("runs", lambda frame: frame.drop(columns="run_id"), "run_id"),
+    ("evals/part-00000", lambda frame: frame.assign(eval_return="high"), "eval_return"),
+    ("configs", lambda frame: frame.assign(width="wide"), "width"),
+    ("runs", lambda frame: frame.assign(status="well"), "status"),
+    ("runs", lambda frame: pd.concat([frame, frame]), "run_id"),
+    ("configs", lambda frame: frame.assign(width=10**6), "width"),
+]
 
 
-@pytest.mark.parametrize("case", TABLES)
-def test_tables_that_are_not_the_schemas_are_one_line(place, case):
-    name, change, word = TABLES[case]
-    file = place / "l" / ("evals/part-00000.parquet" if name == "evals" else f"{name}.parquet")
-    rewrite(file, change)
+@pytest.mark.parametrize(("name", "change", "word"), WRONG_TABLES)
+def test_tables_that_are_not_the_schemas_are_one_line(place, name, change, word):
+    rewrite(place / f"l/{name}.parquet", change)
     refused("landscape", "best", place / "l", saying=word, near=place)
     code, said, _ = autorl("landscape", "validate", place / "l")
     assert code == 1
@@ -335,23 +328,25 @@ def test_the_space_of_a_landscape_reads_no_other_file(place):
     refused("landscape", "best", place / "l", saying="outside", near=place)
 
 
-NO_SPACE = {
-    "text": "root:hunter2:0:0\nhunter2\n",
-    "other keys": "password: hunter2\nuser: hunter2\n",
-    "a list": "- hunter2\n",
-    "parentheses": "hunter2" + "(" * 5000,
-}
-
-
-@pytest.mark.parametrize("case", NO_SPACE)
-def test_a_file_that_is_no_space_is_not_shown(place, case):
-    (place / "other.yaml").write_text(NO_SPACE[case])
-    said = [refused("list", "spaces", place / "other.yaml", saying="other.yaml", near=place)]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "root:hunter2:0:0\nhunter2\n",
+        "password: hunter2\nuser: hunter2\n",
+        "- hunter2\n",
+        "hunter2" + "(" * 5000,
+    ],
+)
+def test_a_file_that_is_no_space_is_not_shown(place, text):
+    (place / "other.yaml").write_text(text)
     (place / "study.yaml").write_text(yaml.safe_dump(STUDY | {"space": "other.yaml"}))
-    said.append(refused("tune", place / "study.yaml", "--dry-run", saying="other.yaml", near=place))
     (place / "extending.yaml").write_text("extends: other.yaml\n")
-    said.append(refused("list", "spaces", place / "extending.yaml", saying="", near=place))
-    assert not any("hunter2" in text for text in said)
+    for command, saying in (
+        (("list", "spaces", place / "other.yaml"), "other.yaml"),
+        (("tune", place / "study.yaml", "--dry-run"), "other.yaml"),
+        (("list", "spaces", place / "extending.yaml"), ""),
+    ):
+        assert "hunter2" not in refused(*command, saying=saying, near=place)
 
 
 def test_long_values_are_cut(place):
@@ -398,21 +393,17 @@ def test_terminals_get_no_control_characters(place):
 
 def test_a_limit_is_asked_of_the_query(place):
     endless = "SELECT i FROM range(2000000000) AS t(i)"  # ten seconds and more if it is read whole
-    code, said, error = autorl("landscape", "query", place / "l", endless, "--limit", 5)
-    assert code == 0
-    assert len(said.splitlines()) == 6
+    query = ("landscape", "query", place / "l")
+    code, said, error = autorl(*query, endless, "--limit", 5)
+    assert (code, len(said.splitlines())) == (0, 6)
     assert "more rows" in error
-    code, said, error = autorl("landscape", "query", place / "l", endless, "--limit", 5, "--json")
-    assert code == 0
+    code, said, error = autorl(*query, endless, "--limit", 5, "--json")
     assert json.loads(said) == [{"i": number} for number in range(5)]
     assert "more rows" in error
-    code, said, error = autorl("landscape", "query", place / "l", "SELECT * FROM runs", "--json")
+    code, said, error = autorl(*query, "SELECT * FROM runs", "--json")
     assert len(json.loads(said)) == len(tables().runs)
     assert not error
-    assert (
-        json.loads(autorl("landscape", "query", place / "l", "SELECT 1 WHERE false", "--json")[1])
-        == []
-    )
+    assert json.loads(autorl(*query, "SELECT 1 WHERE false", "--json")[1]) == []
 
 
 def test_a_query_without_an_end_is_ended_in_one_line(place):
@@ -439,10 +430,8 @@ def test_a_torn_file_is_not_an_interruption(tmp_path, case):
     assert "interrupted" not in said
     named = tmp_path / "CartPole-v1_dqn.csv.gz"
     shutil.copy(tmp_path / "torn.csv.gz", named)
-    said = refused(
-        "landscape", "import", named, "--out", tmp_path / "out", saying="CartPole", near=tmp_path
-    )
-    assert "interrupted" not in said
+    other = ("landscape", "import", named, "--out", tmp_path / "out")
+    assert "interrupted" not in refused(*other, saying="CartPole", near=tmp_path)
 
 
 def test_an_end_of_file_in_the_program_is_not_an_interruption(monkeypatch):
@@ -450,28 +439,19 @@ def test_an_end_of_file_in_the_program_is_not_an_interruption(monkeypatch):
         raise EOFError("the fork server is gone")
 
     monkeypatch.setattr("autorl.cli.landscape_query.list_landscapes", lambda root: ends())
-    monkeypatch.setattr(
-        "autorl.cli.landscape_query.shipped_root", lambda: __import__("pathlib").Path()
-    )
+    monkeypatch.setattr("autorl.cli.landscape_query.shipped_root", Path)
     result = CliRunner().invoke(app, ["landscape", "list"])
     assert isinstance(result.exception, EOFError)
     assert "interrupted" not in result.stderr
 
 
-NUMBERS = {"seed": "1e30", "step": "1e300", "return": "1e999"}
-
-
-@pytest.mark.parametrize("column", NUMBERS)
-def test_an_import_with_numbers_nobody_can_store_is_one_line(tmp_path, column):
-    row = {"lr": "0.1", "seed": "0", "step": "10", "return": "1"}
-    lines = [
-        ",".join(row),
-        ",".join(row.values()),
-        ",".join({**row, "lr": "0.2", column: NUMBERS[column]}.values()),
-    ]
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+@pytest.mark.parametrize(
+    "row", ["0.2,1e30,10,1", "0.2,0,1e300,1", "0.2,0,10,1e999"], ids=["seed", "step", "return"]
+)
+def test_an_import_with_numbers_nobody_can_store_is_one_line(tmp_path, row):
+    (tmp_path / "t.csv").write_text(f"lr,seed,step,return\n0.1,0,10,1\n{row}\n")
     arguments = importing(tmp_path / "t.csv", tmp_path / "out", *LR, "seed=seed", "step=step")
-    if column == "return":
+    if row.endswith("999"):
         assert autorl(*arguments)[0] == 0  # infinite: a failed evaluation
     else:
         refused(*arguments, saying="t.csv", near=tmp_path)

@@ -53,12 +53,9 @@ def build(folder, *options, code=0, **changes):
 def test_the_file_alone_says_what_is_written(tmp_path):
     build(tmp_path)
     manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
-    assert (manifest.algorithm, manifest.environment, manifest.return_bounds) == (
-        "synthetic",
-        "bowl",
-        (-3.0, 3.0),
-    )
-    assert (manifest.licence, manifest.creator) == ("CC0", "me")
+    named = (manifest.algorithm, manifest.environment, manifest.licence, manifest.creator)
+    assert named == ("synthetic", "bowl", "CC0", "me")
+    assert manifest.return_bounds == (-3.0, 3.0)
     assert manifest.description == "4 configurations of synthetic on bowl."
     assert manifest.sampler == {"name": "sobol", "seed": 0}
 
@@ -66,11 +63,8 @@ def test_the_file_alone_says_what_is_written(tmp_path):
 def test_options_come_before_the_file(tmp_path):
     build(tmp_path, "--id", "your/synthetic/bowl", "--bounds", "-5", "5", "--about", "licence=MIT")
     manifest = Landscape(tmp_path / "out" / "your/synthetic/bowl").manifest
-    assert (manifest.return_bounds, manifest.licence, manifest.creator) == (
-        (-5.0, 5.0),
-        "MIT",
-        "me",
-    )
+    found = (manifest.return_bounds, manifest.licence, manifest.creator)
+    assert found == ((-5.0, 5.0), "MIT", "me")
 
 
 @pytest.mark.parametrize(
@@ -78,11 +72,7 @@ def test_options_come_before_the_file(tmp_path):
     [
         (None, {}, "landscape.id"),
         ({"id": "bowl"}, {}, "namespace/algorithm/environment"),
-        (
-            {"id": "my/ppo/Acrobot-v1"},
-            {"environment": "CartPole-v1"},
-            "my/ppo/CartPole-v1|algorithm/CartPole-v1",
-        ),
+        ({"id": "my/ppo/Acrobot-v1"}, {"environment": "CartPole-v1"}, "/CartPole-v1"),
         ({"id": "my/a/b", "bounds": [1, 0]}, {}, "[low, high]"),
         ({"id": "my/a/b", "bound": [0, 1]}, {}, "did you mean 'bounds'"),
         ({"id": "my/a/b"}, {"optimizer": {"name": "phases", "phases": 1}}, "int >= 2"),
@@ -90,15 +80,14 @@ def test_options_come_before_the_file(tmp_path):
 )
 def test_mistakes_are_named_before_anything_is_trained(tmp_path, landscape, changes, message):
     found = build(tmp_path, code=2, landscape=landscape, **changes)
-    assert any(part in found.stderr for part in message.split("|"))
+    assert message in found.stderr
     assert not (tmp_path / "study").exists()
 
 
 @pytest.mark.parametrize("limits", [(5, 1), (1, 1)])
 def test_bounds_in_the_wrong_order_are_refused_before_anything_is_trained(tmp_path, limits):
-    assert (
-        "--bounds: expected LOW below HIGH" in build(tmp_path, "--bounds", *limits, code=2).stderr
-    )
+    found = build(tmp_path, "--bounds", *limits, code=2)
+    assert "--bounds: expected LOW below HIGH" in found.stderr
     found = build(tmp_path, code=2, landscape={**STUDY["landscape"], "bounds": list(limits)})
     assert "landscape.bounds: should be [low, high]" in found.stderr
     assert not (tmp_path / "study").exists()
@@ -107,15 +96,12 @@ def test_bounds_in_the_wrong_order_are_refused_before_anything_is_trained(tmp_pa
 def test_bounds_that_scores_have_left_are_refused_and_no_training_is_lost(tmp_path):
     landscape = {**STUDY["landscape"], "bounds": [0.9, 3]}
     found = build(tmp_path, code=2, landscape=landscape)
-    assert re.search(
-        r"landscape.bounds: \d+ values lie outside \[0.9, 3.0\], from .* --bounds LOW HIGH",
-        found.stderr,
-    )
+    rule = r"landscape.bounds: \d+ values lie outside \[0.9, 3.0\], from .* --bounds LOW HIGH"
+    assert re.search(rule, found.stderr)
     assert not (tmp_path / "out").exists()
     trained = segments(tmp_path / "study")
-    assert re.search(
-        "--bounds: .* values lie outside", build(tmp_path, "--bounds", 0, 0.1, code=2).stderr
-    )
+    found = build(tmp_path, "--bounds", 0, 0.1, code=2)
+    assert re.search("--bounds: .* values lie outside", found.stderr)
     build(tmp_path, "--bounds", -5, 5, landscape=landscape)
     assert Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest.return_bounds == (-5.0, 5.0)
     corrected = {**landscape, "bounds": [-4, 4], "creator": "you"}
@@ -138,10 +124,8 @@ def test_the_cost_is_what_is_then_recorded(tmp_path, optimizer):
     build(tmp_path, optimizer=optimizer)
     data = Landscape(tmp_path / "out" / "my/synthetic/bowl")
     assert cost["landscape"] == data.manifest.id
-    assert (cost["runs"], cost["evaluations"]) == (
-        data.manifest.rows["runs"],
-        data.manifest.rows["evals"],
-    )
+    rows = data.manifest.rows
+    assert (cost["runs"], cost["evaluations"]) == (rows["runs"], rows["evals"])
     assert cost["steps"] == data.sql("SELECT sum(environment_steps) FROM runs").fetchall()[0][0]
     assert cost["ends"] == ([90] if optimizer == "sobol" else [30, 60, 90])
 
@@ -234,10 +218,8 @@ def test_the_manifest_says_which_machine_and_code_made_it(tmp_path):
     manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
     assert cpu() in manifest.hardware
     source = own_source()
-    assert manifest.packages["autorl"] == {
-        "version": autorl.__version__,
-        "sha256": source["sha256"],
-    }
+    own = {"version": autorl.__version__, "sha256": source["sha256"]}
+    assert manifest.packages["autorl"] == own
     assert manifest.commit == source.get("commit", "")
     assert info("population/ppo").source_hashes() == {"engine": engine_hash()}
 
@@ -250,11 +232,8 @@ def test_the_code_is_that_of_the_training_not_of_the_export(tmp_path, monkeypatc
     study.close()
     monkeypatch.undo()
     manifest = from_study(tmp_path / "study", tmp_path / "out")
-    assert manifest.packages["autorl"] == {
-        "version": autorl.__version__,
-        "sha256": "a" * 64,
-        "engine": "b" * 64,
-    }
+    own = {"version": autorl.__version__, "sha256": "a" * 64, "engine": "b" * 64}
+    assert manifest.packages["autorl"] == own
     assert manifest.commit == "c" * 40
 
 
@@ -267,9 +246,7 @@ def test_the_commit_is_of_a_checkout_of_ours_only(tmp_path, monkeypatch):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@example.org"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *command], check=True)
-    head = subprocess.run(
-        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
     assert checkout_commit() == head
     package.write_text("changed = True\n")
     assert checkout_commit() == f"{head}-dirty"
