@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space, has_space
+from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space
 from autorl.landscapes.importers.common import (
     Evaluation,
     Options,
@@ -171,12 +171,12 @@ def space_of(
     algorithm: str, task: Task, names: Sequence[str]
 ) -> tuple[Space | None, tuple[str, ...]]:
     """Return ARLBench's space if it has these hyperparameters, and notes for the manifest."""
-    if not has_space(algorithm, task.domain):
-        return None, ()
     space = arlbench_space(algorithm, task.domain)
+    if space is None or not set(names) <= set(space.names):
+        return None, ()
     absent = [name for name in space.names if name not in names]
     note = f"Not published and set to their defaults: {', '.join(absent)}."
-    return (space, (note,) if absent else ()) if set(names) <= set(space.names) else (None, ())
+    return space, (note,) if absent else ()
 
 
 def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
