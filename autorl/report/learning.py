@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 
 import numpy as np
@@ -16,7 +16,7 @@ from autorl.report.reading import TracePoint
 from autorl.report.text import interval_bounds
 from autorl.statistics import bootstrap_interval, iqm
 from autorl.statistics.coverage import level_text
-from autorl.study import Entry, Result
+from autorl.study import Estimate, Result
 from autorl.study.results.record import StudyRecord
 from autorl.study.spec import Spec
 
@@ -26,22 +26,19 @@ _MOST_CURVES = 6
 
 
 def incumbent_chart(
-    trace: Sequence[TracePoint],
-    result: Result | None,
-    lengths: Mapping[ProposalId, int] | None = None,
+    trace: Sequence[TracePoint], result: Result, lengths: Mapping[ProposalId, int]
 ) -> Chart:
     """Draw the incumbent over the budget, and test scores beside it.
 
     Args:
         trace: the incumbent after each score; not empty.
-        result: None before anything was scored.
+        result: of the study.
         lengths: nominal steps that proposals end at; incumbents of different lengths have lines of
             their own, since they cannot be compared.
     """
-    ends = lengths or {}
     parts = [
         (length, list(points))
-        for length, points in groupby(trace, key=lambda point: ends.get(point.proposal))
+        for length, points in groupby(trace, key=lambda point: lengths[point.proposal])
     ]
     marks = []
     for index, (length, points) in enumerate(parts):
@@ -60,33 +57,57 @@ def incumbent_chart(
         ]
         label = "tuning score of the incumbent"
         if len(parts) > 1:
-            label = f"of runs to step {length:,}" if length is not None else label
+            label = f"of runs to step {length:,}"
         # All scores may have come at one moment: a point then, not a line.
         marker = "o" if x[0] == x[-1] else ""
         marks.append(Line(label, x, y, None, (*names, names[-1]), marker, stepped=True))
     end = float(trace[-1].steps)
     about = "Tuning scores of what was best so far."
-    if result is not None and result.test is not None:
+    if result.test is not None:
         about += " Horizontal lines are test scores."
-        marks.append(_level("incumbent on test seeds", result.entries[0], end))
-        default = result.default
-        if default is not None and default.test is not None:
-            marks.append(_level("default on test seeds", default, end))
-    aggregate = "" if result is None else f" ({result.aggregate})"
-    return Chart(
-        "Incumbent over the budget",
-        about,
-        Axis("tuning steps charged, all seeds", limits=(0.0, None)),
-        Axis(f"score{aggregate}"),
-        tuple(marks),
-    )
+        marks.append(_level("incumbent on test seeds", result.test, end))
+        if result.default is not None and result.default.test is not None:
+            marks.append(_level("default on test seeds", result.default.test, end))
+    x_axis = Axis("tuning steps charged, all seeds", limits=(0.0, None))
+    y_axis = Axis(f"score ({result.aggregate})")
+    return Chart("Incumbent over the budget", about, x_axis, y_axis, tuple(marks))
 
 
-def _level(label: str, entry: Entry, end: float) -> Line:
-    assert entry.test is not None
-    span = entry.test.interval
+def _level(label: str, test: Estimate, end: float) -> Line:
+    span = test.interval
     band = None if span is None else (np.full(2, span.low), np.full(2, span.high))
-    return Line(label, np.array([0.0, end]), np.full(2, entry.test.value), band)
+    return Line(label, np.array([0.0, end]), np.full(2, test.value), band)
+
+
+def score_marks(
+    tests: Mapping[str, Estimate | None],
+    labels: tuple[str, ...],
+    tuning: str,
+    scores: Iterable[float],
+) -> tuple[Line, ...]:
+    """Draw test seeds, their interquartile means, and tuning scores, place by place.
+
+    Args:
+        tests: on test seeds, by name.
+        labels: of the places.
+        tuning: name of the tuning scores.
+        scores: on tuning seeds.
+    """
+    singles = [
+        (place + 0.12, value, f"{name}, seed {seed}")
+        for place, (name, test) in enumerate(tests.items())
+        for seed, value in (test.seeds.items() if test else ())
+    ]
+    x, y, names = zip(*singles, strict=True) if singles else ((), (), ())
+    means = [test.iqm if test else np.nan for test in tests.values()]
+    spans = [interval_bounds(test.iqm_interval if test else None) for test in tests.values()]
+    low, high = np.array(spans).T
+    places = np.arange(len(tests), dtype=np.float64)
+    return (
+        Line.dots("single test seeds", x, y, names, muted=True),
+        Line.dots("test score (IQM), interval", places, means, labels, (low, high)),
+        Line.dots(tuning, places - 0.12, list(scores), labels, marker="^"),
+    )
 
 
 def seeds_chart(result: Result) -> Chart | None:
@@ -97,33 +118,10 @@ def seeds_chart(result: Result) -> Chart | None:
     entries = [entry for entry in result.entries if entry.test is not None]
     if not entries:
         return None
-    single_x: list[float] = []
-    single_y: list[float] = []
-    names: list[str] = []
-    means = []
-    spans = []
-    for place, entry in enumerate(entries):
-        assert entry.test is not None
-        for seed, value in entry.test.seeds.items():
-            single_x.append(float(place))
-            single_y.append(value)
-            names.append(f"{entry.label}, seed {seed}")
-        means.append(entry.test.iqm)
-        spans.append(interval_bounds(entry.test.iqm_interval))
-    places = np.arange(len(entries), dtype=np.float64)
-    low, high = np.array(spans).T
     labels = tuple(f"{entry.label}\nproposal {entry.proposal}" for entry in entries)
-    marks = (
-        Line.dots("single test seeds", np.array(single_x) + 0.12, single_y, names, muted=True),
-        Line.dots("test score (IQM), interval", places, means, labels, (low, high)),
-        Line.dots(
-            f"tuning score ({result.aggregate})",
-            places - 0.12,
-            [entry.tuning for entry in entries],
-            labels,
-            marker="^",
-        ),
-    )
+    tests = {entry.label: entry.test for entry in entries}
+    scores = (entry.tuning for entry in entries)
+    marks = score_marks(tests, labels, f"tuning score ({result.aggregate})", scores)
     about = "A tuning score above the test seeds is over-tuning; the spread of dots is seed noise."
     if result.direction == "minimize":
         about = about.replace("above", "below")
@@ -134,7 +132,7 @@ def seeds_chart(result: Result) -> Chart | None:
     )
 
 
-def curves_chart(record: StudyRecord, result: Result | None) -> Chart | None:
+def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
     """Draw learning curves on test seeds.
 
     Before the test they are of tuning seeds, and while the search is open the configurations in
@@ -142,7 +140,7 @@ def curves_chart(record: StudyRecord, result: Result | None) -> Chart | None:
     """
     spec = record.spec
     metric = spec.objectives()[0].metric
-    entries = () if result is None else result.entries
+    entries = result.entries
     role: SeedRole = "test" if entries else "tuning"
     shown = [(entry.label, entry.proposal) for entry in entries] or _of_search(record)
     read = ((*named, _curves_so_far(record, named[1], metric, role)) for named in shown)

@@ -18,6 +18,7 @@ from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, number
 from autorl.core.plain_values import json_value
 from autorl.core.types import InputError, ProposalId
+from autorl.report.learning import lengths_of
 from autorl.report.protocol import Difference, protocol_differences, text_of
 from autorl.report.reading import TracePoint, open_view
 from autorl.report.status import state, used_up
@@ -263,7 +264,6 @@ def _read(name: str, folder: Path) -> Compared:
             raise InputError("has scored nothing yet", file=str(folder))
         trace = tuple(view.trace)
         taken = view.record.tables.training_by("seed_role").values()
-        proposals = {point.proposal for point in trace}
         return Compared(
             name=name,
             folder=folder,
@@ -272,7 +272,7 @@ def _read(name: str, folder: Path) -> Compared:
             state=state(view),
             spent=view.record.spent,
             trace=trace,
-            lengths={proposal: view.record.until(proposal) for proposal in proposals},
+            lengths=lengths_of(view.record, trace),
             trained=sum(part.environment_steps for part in taken),
             seconds=sum(part.wall_seconds for part in taken),
             failed=len(view.record.tables.failures()),

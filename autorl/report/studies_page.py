@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autorl.core.plain_text import counted, number
+from autorl.report.learning import score_marks
 from autorl.report.pages import Axis, Chart, Line
 from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
 from autorl.report.studies import Compared, StudyComparison, pair_table, study_table
@@ -58,22 +59,8 @@ def _seeds(comparison: StudyComparison) -> Chart:
     """Draw the test scores of every study, seed by seed."""
     studies = comparison.studies
     names = tuple(study.name for study in studies)
-    x: list[float] = []
-    y: list[float] = []
-    texts: list[str] = []
-    for place, study in enumerate(studies):
-        x += [place + 0.12] * len(study.scores)
-        y += study.scores.values()
-        texts += [f"{study.name}, seed {seed}" for seed in study.scores]
-    means = [np.nan if study.iqm is None else study.iqm for study in studies]
-    low, high = np.array([interval_bounds(study.interval) for study in studies]).T
-    places = np.arange(len(studies), dtype=np.float64)
-    tuning = [study.result.tuning for study in studies]
-    marks = (
-        Line.dots("single test seeds", x, y, texts, muted=True),
-        Line.dots("test score (IQM), interval", places, means, names, (low, high)),
-        Line.dots("tuning score", places - 0.12, tuning, names, marker="^"),
-    )
+    tests = {study.name: study.result.test for study in studies}
+    marks = score_marks(tests, names, "tuning score", (study.result.tuning for study in studies))
     about = "The incumbent of each study on held-out seeds."
     return Chart("Test scores", about, Axis("", categories=names), Axis("score"), marks)
 
