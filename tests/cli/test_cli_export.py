@@ -97,14 +97,12 @@ def test_a_loaded_model_of_a_study_that_normalises_has_its_statistics(tmp_path):
 
 
 def test_the_screen_says_how_to_export_only_when_a_model_was_kept(tmp_path):
-    kept, none = (
-        short("population/ppo", 512, keep={"checkpoints": kept}) for kept in ("top", "none")
-    )
-    for name, study in {"kept": kept, "none": none}.items():
-        file = tmp_path / f"{name}.yaml"
+    for keep in ("top", "none"):
+        file = tmp_path / f"{keep}.yaml"
+        study = short("population/ppo", 512, keep={"checkpoints": keep})
         file.write_text(yaml.safe_dump(study))
-        said = autorl("tune", file, "--out", tmp_path / name).stdout
-        assert ("autorl export" in said) == (name == "kept")
+        said = autorl("tune", file, "--out", tmp_path / keep).stdout
+        assert ("autorl export" in said) == (keep == "top")
     refused = autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr
     assert "was kept" in refused
 
@@ -119,9 +117,8 @@ def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 16
     file.write_bytes(content)
-    refused = autorl(
-        "export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101, code=2
-    ).stderr
+    command = ("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed")
+    refused = autorl(*command, 101, code=2).stderr
     text = f"{checkpoint}: is damaged ({file.name} differs from what was saved): choose the model of another seed"
     assert refused == f"autorl: {text}\n"
     assert not (tmp_path / "m.zip").exists()
@@ -129,4 +126,4 @@ def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
         result.load_model(seed=101)
     assert str(caught.value) == text
     assert result.load_model(seed=102) is not None
-    autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 102)
+    autorl(*command, 102)

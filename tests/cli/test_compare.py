@@ -25,10 +25,8 @@ def test_the_table_is_made_of_the_test_scores_of_the_studies(tmp_path):
     means = {}
     for name in ("random", "sobol"):
         for seed in (0, 1):
-            values = query(
-                tmp_path / "c" / name / f"seed-{seed}",
-                "SELECT value FROM tests WHERE label = 'incumbent'",
-            )
+            folder = tmp_path / "c" / name / f"seed-{seed}"
+            values = query(folder, "SELECT value FROM tests WHERE label = 'incumbent'")
             means[name, seed] = iqm([value for (value,) in values])
             assert rows[name]["tests"][str(seed)] == pytest.approx(means[name, seed])
         assert rows[name]["test"] == pytest.approx((means[name, 0] + means[name, 1]) / 2)
@@ -55,12 +53,9 @@ def test_it_goes_on_where_it_stopped_and_reads_what_is_finished(tmp_path):
 def test_an_optimizer_of_the_file_keeps_its_options(tmp_path):
     file = study_file(tmp_path, **SMALL, optimizer={"name": "random", "stop": "median", "rungs": 2})
     autorl(*compared(file))
-    assert query(tmp_path / "c" / "random" / "seed-0", "SELECT MIN(until) FROM proposals") == [
-        (50,)
-    ]
-    assert query(tmp_path / "c" / "sobol" / "seed-0", "SELECT MIN(until) FROM proposals") == [
-        (100,)
-    ]
+    for name, until in (("random", 50), ("sobol", 100)):
+        folder = tmp_path / "c" / name / "seed-0"
+        assert query(folder, "SELECT MIN(until) FROM proposals") == [(until,)]
 
 
 def test_a_changed_study_file_is_refused(tmp_path):
@@ -72,17 +67,13 @@ def test_a_changed_study_file_is_refused(tmp_path):
 def test_wrong_optimizers_are_found_before_anything_is_trained(tmp_path):
     file = study_file(tmp_path, **SMALL)
     assert "at least two" in autorl("compare", file, "--optimizers", "random", code=2).stderr
-    error = autorl(
-        "compare", file, "--optimizers", "random,tppe", "--out", tmp_path / "c", code=2
-    ).stderr
-    assert "'tpe'" in error
+    assert "'tpe'" in autorl(*compared(file, "random,tppe"), code=2).stderr
     assert not (tmp_path / "c").exists()
 
 
 def test_a_study_without_a_result_is_named_and_the_rest_goes_on(tmp_path):
-    file = study_file(
-        tmp_path, **SMALL, trainer={"name": "synthetic", "kwargs": {"crash": {"below": {"x": 0.5}}}}
-    )
+    trainer = {"name": "synthetic", "kwargs": {"crash": {"below": {"x": 0.5}}}}
+    file = study_file(tmp_path, **SMALL, trainer=trainer)
     command = compared(file, "grid,random")
     outcome = autorl(*command, "--json", "--set", "trainer.kwargs.crash=1.0", code=1)
     found = json.loads(outcome.stdout)

@@ -5,9 +5,8 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from cli_support import autorl
 
-from autorl.cli import app
 from autorl.landscapes import Landscape
 from autorl.landscapes.export import export_table
 
@@ -41,10 +40,7 @@ def study(tmp_path_factory):
                 "choices": [f"a\n  test score (IQM)  999{CLEAR}", "=1+1", "＝1+1"],
             },
         },
-        "objective": [
-            {"metric": "eval_return"},
-            {"metric": "b\x1b[31mad", "direction": "minimize"},
-        ],
+        "objective": [{"metric": "eval_return"}, {"metric": "b\x1b[31mad"}],
         "fidelity": {"steps": 1, "evaluations": 1},
         "budget": {"runs": 8},
         "seeds": {"tuning": 1, "test": 2},
@@ -57,30 +53,21 @@ def study(tmp_path_factory):
         },
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(content))
-    done = CliRunner().invoke(
-        app, ["tune", str(folder / "study.yaml"), "--out", str(folder / "out"), "-q"]
-    )
-    assert done.exit_code == 0, done.output
-    return folder / "out", done.output
+    return folder / "out", shown("tune", folder / "study.yaml", "--out", folder / "out", "-q")
 
 
 def shown(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)]).output
+    return autorl(*arguments).output
 
 
 def control_characters(text):
-    return sorted(
-        {character for character in text if not character.isprintable() and character not in "\n\t"}
-    )
+    return {char for char in text if not char.isprintable() and char not in "\n\t"}
 
 
 def forged(text):
     """Lines that the study's own text made up."""
-    return [
-        line
-        for line in text.splitlines()
-        if line.startswith(("state        forged", "  test score (IQM)  999"))
-    ]
+    lines = ("state        forged", "  test score (IQM)  999")
+    return [line for line in text.splitlines() if line.startswith(lines)]
 
 
 def test_a_result_and_a_status_obey_no_text_of_the_study(study):

@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+import yaml
 from cli_support import as_json, autorl, query
 
 SCRIPT = """
@@ -92,14 +93,7 @@ def test_a_result_finds_its_models_from_another_working_folder(here, monkeypatch
     """`load_model` reads the folder again, long after `tune`."""
     import autorl as package
 
-    study = {
-        "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.5}}},
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}},
-        "fidelity": {"steps": 8, "evaluations": 1},
-        "budget": {"runs": 3},
-        "optimizer": "random",
-        "executor": {"name": "in_process"},
-    }
+    study = yaml.safe_load("trainer: synthetic\n" + REST + FULL)
     result = package.tune(study, out="kept")
     monkeypatch.chdir("/")
     assert result.folder == here / "kept"

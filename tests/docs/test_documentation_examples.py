@@ -54,6 +54,7 @@ PROGRAMS = {
     "rlhf": "trl",
 }
 """Text in a block, and the package that it needs."""
+SLOW = (pytest.mark.slow, pytest.mark.cpu_seconds(600))
 # Typer brings its own copy of click in some versions and the package in others.
 USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
@@ -241,16 +242,17 @@ def to_run(page, *, slow):
     return any(("slow" in block.markers) == slow for block in blocks)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if to_run(p, slow=False)], ids=page_name)
-def test_what_a_page_shows_runs(page, folder):
-    assert run_page(page, folder, slow=False) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.cpu_seconds(600)
-@pytest.mark.parametrize("page", [p for p in PAGES if to_run(p, slow=True)], ids=page_name)
-def test_what_takes_longer_runs_too(page, folder):
-    assert run_page(page, folder, slow=True) > 0
+@pytest.mark.parametrize(
+    ("page", "slow"),
+    [pytest.param(page, False, id=page_name(page)) for page in PAGES if to_run(page, slow=False)]
+    + [
+        pytest.param(page, True, id=f"{page_name(page)}-slow", marks=SLOW)
+        for page in PAGES
+        if to_run(page, slow=True)
+    ],
+)
+def test_what_a_page_shows_runs(page, slow, folder):
+    assert run_page(page, folder, slow=slow) > 0
 
 
 # -- the checks themselves ----------------------------------------------------------------------------
@@ -265,47 +267,29 @@ def test_a_command_line_that_autorl_would_refuse_is_noticed(line):
     assert refusal(["tune", "ppo.yaml", "--dry-run"]) is None
 
 
-def test_a_study_file_with_a_misspelt_key_is_noticed(folder):
+def test_blocks_keep_their_order_markers_and_lines(folder, monkeypatch):
     page = folder / "page.md"
-    text = "```yaml\ntrainer: synthetic\nspace: {x: 'uniform(0, 1)'}\nfidelty: {steps: 9}\n```\n"
-    page.write_text(text)
-    (block,) = in_repository(page)
-    with pytest.raises(InputError, match="fidelity"):
-        check_yaml(block, folder)
-
-
-def test_blocks_keep_their_order_markers_and_lines(folder):
-    page = folder / "page.md"
+    monkeypatch.setattr(code_blocks, "ROOT", folder)
     page.write_text(
         "One\n\n    autorl tune a.yaml --runs 3     # a comment\n    autorl best s > b.txt\n\n"
         "<!-- slow -->\n<!-- run with: --runs 2 -->\n```sh\nautorl tune b.yaml \\\n  --seed 1\n```\n\n"
         "<!-- not run: it needs a GPU -->\n```python\n# c.py\nx = 1\n```\n"
+        "```yaml\ntrainer: synthetic\nspace: {x: 'uniform(0, 1)'}\nfidelty: {steps: 9}\n```\n"
     )
-    first, second, third = in_repository(page)
-    assert commands_of(first) == [
-        ["autorl", "tune", "a.yaml", "--runs", "3"],
-        ["autorl", "best", "s"],
+    first, second, third, fourth = blocks_of(page)
+    assert [" ".join(words) for words in commands_of(first)] == [
+        "autorl tune a.yaml --runs 3",
+        "autorl best s",
     ]
     assert second.markers == {"slow": "", "run with": "--runs 2"}
     assert commands_of(second) == [["autorl", "tune", "b.yaml", "--seed", "1"]]
     assert (third.file, third.is_run) == ("c.py", False)
-    assert [block.line for block in (first, second, third)] == [3, 8, 14]
-
-
-def in_repository(page):
-    """The blocks of a page outside the repository."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(code_blocks, "ROOT", page.parent)
-        return blocks_of(page)
+    assert [block.line for block in (first, second, third, fourth)] == [3, 8, 14, 18]
+    with pytest.raises(InputError, match="fidelity"):
+        check_yaml(fourth, folder)
 
 
 @pytest.mark.parametrize("comment", ["<!-- sloow -->", "<!-- not run -->", "<!-- Not a marker -->"])
 def test_a_misspelt_marker_is_an_error(comment):
     with pytest.raises(AssertionError):
         read_markers(comment, "page:1")
-
-
-def test_every_reason_not_to_run_is_a_reason():
-    reasons = [block.markers["not run"] for block in BLOCKS if "not run" in block.markers]
-    assert all(len(reason.split()) >= 3 for reason in reasons)
-    assert sum(block.is_run for block in BLOCKS) > 2 * len(reasons)
