@@ -12,9 +12,7 @@ from autorl.optimizers._beat_probability import (
     Reference,
     Rows,
     Standing,
-    beaten,
     joined,
-    own_count,
     situations,
 )
 
@@ -35,62 +33,7 @@ def test_the_example_of_the_module():
     assert features.tolist() == [pytest.approx([78 / 168, 30 / 168])]
 
 
-@pytest.mark.parametrize(
-    ("low", "best", "high", "unit"),
-    [
-        (0.0, 2.0, 9.0, 0.5),
-        (2.0, 2.0, 4.0, 0.5),  # the incumbent is poor at the first rung: by the largest score
-        (3.0, 2.0, 5.0, 0.5),
-        (1.5, 2.0, 9.0, -1.0),
-    ],
-)
-def test_a_score_one_below_the_incumbent(low, best, high, unit):
-    features = Standing(low, best, high).features(np.array([[best - 1.0]]))
-    assert features[0, 0] == pytest.approx(unit)
-
-
-def test_units_lie_between_minus_one_and_two():
-    standing = Standing(0.0, 1.0, 1.0)
-    features = standing.features(np.array([[-9.0, 9.0], [-1.0, 2.0], [-0.5, 1.5], [9.0, -9.0]]))
-    assert features.tolist() == [[2.0, 3.0], [2.0, 3.0], [1.5, 2.0], [-1.0, -3.0]]
-
-
-def test_without_a_scale_scores_are_above_at_or_below():
-    standing = Standing(1.0, 1.0, 1.0)
-    features = standing.features(np.array([[0.9], [1.0], [1.1]]))
-    assert features[:, 0].tolist() == [-1.0, 1.0, 2.0]
-    below = Standing(2.0, 1.0, 1.5)  # the largest score is below what is poor
-    assert below.features(np.array([[0.9]]))[0, 0] == -1.0
-
-
-def test_a_tie_is_half_a_victory():
-    assert beaten(np.array([1.0, 2.0, 3.0]), 2.0).tolist() == [0.0, 0.5, 1.0]
-
-
 # -- how many curves ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("complete", "count"),
-    [
-        *((0, 0), (5, 0), (6, 6), (7, 6), (8, 8), (11, 8), (12, 12), (16, 16), (23, 16), (24, 24)),
-        *((32, 32), (47, 32), (48, 48), (64, 64), (96, 96), (127, 96), (128, 128), (191, 128)),
-        *((192, 192), (5000, 192)),
-    ],
-)
-def test_own_runs_that_a_model_is_fitted_to(complete, count):
-    assert own_count(complete) == count
-
-
-@pytest.mark.parametrize(
-    ("count", "ended", "incumbents"),
-    [(2, 8, 1), (3, 8, 2), (4, 8, 2), (5, 2, 2), (12, 8, 8), (11, 8, 7), (11, 1, 1), (2, 1, 1)],
-)
-def test_two_thirds_of_a_tasks_curves_at_most_stand_for_ended_runs(count, ended, incumbents):
-    rows = situations(curves(count), ended, 2)
-    assert len(rows.outcomes) == 4 * (count - incumbents)
-    assert rows.weights.sum() == pytest.approx(1.0)
-    assert len(set(rows.weights.tolist())) == 1
 
 
 def test_the_draws_of_situations_stay_as_they_are():

@@ -52,35 +52,6 @@ def test_the_population_is_that_of_the_tutorial_and_at_most_a_quarter_of_the_bud
     assert [optimizer.modelled(99, scored) for scored in (size, size + 1)] == [False, True]
 
 
-def first_points(optimizer, monkeypatch):
-    """Return the points drawn for proposal 1, the seeds given, and the proposal."""
-    drawn, given = [], []
-    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
-    cma = optimizer._cma
-    ask, reseed = cma.ask, cma.reseed_rng
-    monkeypatch.setattr(cma, "ask", lambda: drawn.append(ask()) or drawn[-1])
-    monkeypatch.setattr(cma, "reseed_rng", lambda seed: given.append(seed) or reseed(seed))
-    return drawn, given, optimizer.ask(np.random.default_rng(1))
-
-
-def test_a_point_that_breaks_a_rule_is_drawn_twenty_times_more_and_then_repaired(monkeypatch):
-    space = load_space(
-        {
-            "hyperparameters": {
-                "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.0},
-                "y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 1.0},
-            },
-            "constraints": ["y - x >= 0.999"],
-        }
-    )
-    optimizer = make("cmaes", space, horizon=1, sigma=0.01)
-    drawn, given, proposal = first_points(optimizer, monkeypatch)
-    assert len(drawn) == 21
-    assert list(proposal.meta["point"]) == drawn[-1].tolist()
-    assert space.is_valid(proposal.config)
-    assert given == [int(np.random.default_rng(1).integers(2**31))]
-
-
 CUBE = space_of("continuous")
 CONDITIONAL = space_of("conditional")
 BOUNDS = np.tile([0.0, 1.0], (3, 1))
@@ -205,15 +176,3 @@ def test_a_new_run_starts_elsewhere_with_the_step_size_and_twice_the_points(seed
     np.testing.assert_array_equal(optimizer._cma.mean, place)
     assert (optimizer._cma._sigma, optimizer._cma.population_size) == (0.2, 8)
     assert optimizer._run == 1
-
-
-def test_points_of_a_run_that_is_over_are_followed_by_nobody(monkeypatch):
-    optimizer = restarted(monkeypatch)
-    optimizer.observe(Scored(5, (9.0,), reached=10))  # was in flight when the run ended
-    proposed(optimizer, 8)
-    assert {record.proposal.meta["run"] for record in list(optimizer.history)[6:]} == {1}
-    for number in range(6, 13):
-        optimizer.observe(Scored(number, (1.0,), reached=10))
-    assert (optimizer._cma.generation, optimizer._run) == (0, 1)
-    optimizer.observe(Scored(13, (1.0,), reached=10))
-    assert (optimizer._cma.population_size, optimizer._run) == (16, 2)

@@ -17,8 +17,7 @@ from autorl.core.types import (
     Scored,
     Status,
 )
-from autorl.optimizers import Record, make
-from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers import make
 from autorl.optimizers.cost_aware import Candidate, CostAwareOptions, Encoding, _targets
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
@@ -88,18 +87,6 @@ def test_failures_and_infeasible_runs_rank_below_every_score():
     assert values[3] < values[4] < values[0] < values[1]
     assert values[1] == values[2]
     assert values.sum() == pytest.approx(0, abs=1.0)
-
-
-def test_costs_are_standardized_and_come_back_by_their_centre_and_unit():
-    optimizer = make("cost_aware", SPACE, horizon=100, n_objectives=2)
-    costs = [100.0, 2000.0, 50.0]
-    for number, cost in enumerate(costs):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-        optimizer.observe(Scored(number, (0.5, -cost), reached=100))
-    values, centre, unit = _targets([optimizer.history[number] for number in range(3)], 1)
-    assert values.mean() == pytest.approx(0.0, abs=1e-12)
-    assert values.std() == pytest.approx(1.0)
-    np.testing.assert_allclose(np.sinh(centre + unit * values), costs)
 
 
 def test_better_than_hyperband_with_equal_steps():
@@ -220,23 +207,6 @@ def test_the_candidate_of_the_largest_promise_is_proposed(monkeypatch):
     assert (proposal.config, proposal.until) == (neighbours[3].config, neighbours[3].until)
 
 
-@pytest.mark.parametrize(
-    ("until", "shares"),
-    [
-        (45, [0.05, 0.3, 0.3, 0.3, 0.05]),
-        (20, [0.55, 0.3, 0.05, 0.05, 0.05]),
-        (100, [0.05, 0.05, 0.05, 0.3, 0.55]),
-    ],
-)
-def test_three_of_four_neighbours_have_about_the_length_of_their_run(until, shares):
-    """One length less, the same or one more; the fourth has any of the five."""
-    optimizer = after([(until, 1.0)], candidates=2000)
-    neighbours = optimizer._neighbours(np.random.default_rng(0))
-    assert {neighbour.origin for neighbour in neighbours} == {"neighbour of proposal 0"}
-    found = [sum(one.until == step for one in neighbours) / 2000 for step in STEPS]
-    assert found == pytest.approx(shares, abs=0.03)
-
-
 def test_runs_are_rows_of_length_numbers_and_choices():
     space = space_of("conditional")
     encoding = Encoding(space)
@@ -256,109 +226,11 @@ def test_runs_are_rows_of_length_numbers_and_choices():
 # -- the models -----------------------------------------------------------------------------------
 
 
-def test_scores_are_spread_as_a_normal_distribution_by_their_ranks():
-    records = [
-        Record(number, Proposal(SPACE.default(), 10), Scored(number, (score,)))
-        for number, score in enumerate((2.0, 1.0, 3.0, 2.0))
-    ]
-    values, centre, unit = _targets(records, 0)
-    assert values == pytest.approx(norm.ppf([0.5, 0.125, 0.875, 0.5]))
-    assert (centre, unit) == (0.0, 1.0)
-
-
-def test_costs_of_failures_are_taken_for_average_and_equal_costs_keep_their_unit():
-    outcomes = [Scored(0, (1.0, -10.0)), Failed(1, Status.CRASH, ()), Scored(2, (1.0, -10.0))]
-    records = [Record(one.proposal, Proposal(SPACE.default(), 10), one) for one in outcomes]
-    values, centre, unit = _targets(records, 1)
-    assert (values.tolist(), unit) == ([0.0] * 3, 1.0)
-    assert centre == pytest.approx(math.asinh(10))
-
-
-def fitted_after(monkeypatch, count, *outcomes):
-    """Rows that parameters are fitted to after so many outcomes, and the optimizer."""
-    fits = []
-
-    def fit(rows, values, n_numeric):
-        fits.append((rows, values))
-        return tuple(gp.prior(n_numeric, 0).mean)
-
-    monkeypatch.setattr(gp, "fit", fit)
-    optimizer = cost_aware()()
-    for number in range(count):
-        optimizer.observe(Proposed(number, Proposal(config_of(number), 100)))
-        optimizer.observe(Scored(number, (float(-number),), reached=100))
-    for outcome in outcomes:
-        optimizer.observe(outcome)
-    model = optimizer._model(0)
-    optimizer._model(0)
-    (fit_,) = fits
-    return optimizer, model, fit_
-
-
 def config_of(number):
     return SPACE.from_unit(np.random.default_rng(number).random(3))
 
 
-def rows_of(optimizer, numbers):
-    return optimizer._rows_of([optimizer.history[number] for number in numbers])
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "fitted"),
-    [(2, 2), (6, 6), (7, 6), (8, 8), (15, 8), (16, 16), (127, 120), (128, 128), (143, 128)],
-)
-def test_parameters_are_fitted_the_more_rarely_the_more_outcomes(monkeypatch, outcomes, fitted):
-    """At the end of the start-up, then every 8 outcomes, from 128 on every 16; to 96 of them."""
-    optimizer, _, (rows, _) = fitted_after(monkeypatch, outcomes)
-    np.testing.assert_array_equal(rows, rows_of(optimizer, range(max(0, fitted - 96), fitted)))
-
-
-def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
-    later = Scored(0, (-9.0,), reached=100, n_seeds=2)
-    _, model, (_, values) = fitted_after(monkeypatch, 6, later)
-    places = np.arange(6)
-    assert values == pytest.approx(norm.ppf((5.5 - places) / 6))
-    assert sorted(model.belief.values) == pytest.approx(sorted(values))
-    # The front comes first: it is the second run now.
-    assert model.belief.values == pytest.approx(norm.ppf((np.array([6, 1, 5, 4, 3, 2]) - 0.5) / 6))
-
-
-def test_the_model_knows_the_front_and_the_latest_256(monkeypatch):
-    optimizer, model, _ = fitted_after(monkeypatch, 300)
-    assert optimizer._front == [0]
-    known = [0, *range(44, 300)]
-    np.testing.assert_array_equal(model.belief.points, rows_of(optimizer, known))
-
-
 # -- the start-up, and where there is nothing to go by ---------------------------------------------
-
-
-def played(optimizer, numbers, outcome):
-    proposals = []
-    for number in numbers:
-        proposals.append(optimizer.ask(np.random.default_rng(number)))
-        optimizer.observe(Proposed(number, proposals[-1]))
-        optimizer.observe(outcome(number, proposals[-1]))
-    return proposals
-
-
-def test_the_start_up_goes_through_the_lengths():
-    optimizer = cost_aware(startup=7)()
-    made = played(optimizer, range(7), lambda n, p: Scored(n, (1.0,), reached=p.until))
-    assert [proposal.until for proposal in made] == [100, 30, 45, 67, 100, 20, 30]
-    assert [proposal.origin for proposal in made] == ["default", *["random"] * 6]
-    assert not any(proposal.informed for proposal in made)
-    assert optimizer.ask(np.random.default_rng(7)).informed
-
-
-def test_where_every_neighbour_was_proposed_one_is_drawn_again():
-    space = load_space({"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 2}}})
-    optimizer = make("cost_aware", space, horizon=100, startup=2, lengths=1)
-    score = lambda n, p: Scored(n, (float(n),), reached=p.until)  # noqa: E731
-    made = played(optimizer, range(12), score)
-    assert {proposal.config["n"] for proposal in made[:-1]} == {1, 2}
-    assert made[-1].origin == "random: every neighbour was proposed before"
-    assert (made[-1].informed, made[-1].until) == (True, 100)
 
 
 def built(space=SPACE, horizon=100, **options):
@@ -418,20 +290,6 @@ def test_three_objectives_are_refused_at_their_key():
 
 
 # -- the front, and what is kept --------------------------------------------------------------------
-
-
-def test_of_equal_scores_the_cheapest_is_on_the_front_and_of_those_the_first():
-    optimizer = built()
-    for until, score in [(45, 3.0), (20, 3.0), (20, 3.0), (20, 2.0), (100, 3.5), (100, 4.0)]:
-        trained(optimizer, until, score)
-    assert optimizer._front == [1, 5]
-
-
-def test_of_equal_costs_the_better_one_is_on_the_front():
-    optimizer = built(n_objectives=2)
-    for score, cost in [(1.0, 5.0), (2.0, 5.0), (3.0, 9.0), (2.5, 7.0), (2.5, 8.0)]:
-        trained(optimizer, 100, (score, -cost))
-    assert optimizer._front == [1, 3, 2]
 
 
 @pytest.mark.parametrize(

@@ -62,31 +62,6 @@ def test_conditional_spaces_have_no_duplicates():
     )
 
 
-def test_points_are_the_same_in_any_order_of_access():
-    optimizer = make("grid", space_of("continuous"), horizon=1, levels=2)
-    points = list(optimizer._points())
-    assert len(points) == 8
-    for position in (0, 5, 2, 2, 3, 7, 0, 1):
-        assert optimizer._point(position) == points[position]
-    assert optimizer._point(8) is None
-    assert optimizer._point(9) is None
-    assert optimizer._point(6) == points[6]
-
-
-def test_levels_are_whole_numbers_of_numeric_hyperparameters():
-    optimizer = make("grid", space_of("continuous"), horizon=1, levels={"x": 1, "y": 2})
-    levels = [optimizer._levels[name] for name in "xyz"]
-    assert levels == [(0.5,), (0.0, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0)]
-
-
-def test_proposals_say_their_position():
-    (_, first, second) = grid(space_of("continuous"), 3, levels=2).proposals
-    assert [(one.origin, one.meta["position"]) for one in (first, second)] == [
-        ("grid 0", 0),
-        ("grid 1", 1),
-    ]
-
-
 CUBE = space_of("continuous")
 
 
@@ -234,31 +209,6 @@ def test_a_proposal_of_the_caller_takes_no_place_of_a_design(name, key, origin):
     assert (proposal.origin, proposal.meta[key], proposal.informed) == (origin, 1, False)
 
 
-def test_a_grid_has_two_levels_at_the_bounds_and_odd_ones_on_the_scale():
-    rate = {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 0.1}
-    space = load_space({"hyperparameters": {"rate": rate, "n": {**UNIT_INT, "upper": 9}}})
-    by_levels = {
-        levels: make("grid", space, horizon=1, levels=levels)._levels for levels in (1, 2, 3, 5)
-    }
-    assert by_levels[1] == {"rate": (0.01,), "n": (5,)}
-    assert by_levels[2] == {"rate": (1e-4, 1.0), "n": (1, 9)}
-    assert by_levels[3]["rate"] == pytest.approx((1e-4, 1e-2, 1.0))
-    assert by_levels[3]["n"] == (1, 5, 9)
-    assert by_levels[5]["rate"] == pytest.approx((1e-4, 1e-3, 1e-2, 1e-1, 1.0))
-    assert by_levels[5]["n"] == (1, 3, 5, 7, 9)
-
-
-UNIT_INT = {"type": "int", "lower": 1, "upper": 9, "default": 2}
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 2.0, "2", None, True])
-def test_levels_of_a_hyperparameter_are_whole_numbers(wrong):
-    with pytest.raises(InputError) as caught:
-        make("grid", CUBE, horizon=1, levels={"y": wrong})
-    assert caught.value.key == "optimizer.levels.y"
-    assert caught.value.message == f"expected int >= 1, got {wrong!r}"
-
-
 # -- phases ------------------------------------------------------------------------------------------
 
 
@@ -277,14 +227,6 @@ def test_of_equal_runs_a_phase_goes_on_from_the_earlier_and_never_from_one_that_
     proposal = ask(optimizer)
     assert proposal.parent == Exploit(1, stream="phase 2")
     assert proposal.config == optimizer.history[0].proposal.config, "a failed one has its place"
-
-
-@pytest.mark.parametrize(
-    ("options", "ends"),
-    [({}, (30, 60, 90)), ({"phases": 2}, (45, 90)), ({"phases": 4}, (23, 45, 68, 90))],
-)
-def test_phases_are_of_equal_length(options, ends):
-    assert phases(**options).ends == ends
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ import statistics
 
 import numpy as np
 import pytest
-from driving import ask, proposed, tell
+from driving import proposed
 
-from autorl.core.types import Config, Continue, Failed, Proposal, Proposed, Scored, Status, Wait
+from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
 from autorl.optimizers.base import Record
-from autorl.optimizers.de import Members, cross, mutate, point, point_of, rank
+from autorl.optimizers.de import cross, point_of, rank
 from autorl.optimizers.hyperband import Bracket
 from autorl.space import load_space
 from autorl.testing.optimizers import assert_alike, space_of
@@ -383,104 +383,11 @@ def test_better_than_random_search_on_the_same_functions():
     assert better >= 19  # of 24; a fair coin gives so many once in 300
 
 
-CONDITIONAL = space_of("conditional")
-
-
-class Everything:
-    """Holds every configuration."""
-
-    def __contains__(self, config):
-        return True
-
-    def add(self, config):
-        """Nothing is missing."""
-
-
 # -- moves -------------------------------------------------------------------------------------------
-
-
-def test_a_mutant_is_made_of_three_parents_that_are_drawn_and_repaired_by_further_draws():
-    parents = [np.array(p) for p in ([0.1, 0.9], [0.2, 0.3], [0.95, 0.05], [0.6, 0.6])]
-    outside = 0
-    for seed in range(30):
-        mutant = mutate(parents, 1.5, np.random.default_rng(seed))
-        rng = np.random.default_rng(seed)
-        a, b, c = (parents[index] for index in rng.choice(4, 3, replace=False))
-        expected = a + 1.5 * (b - c)
-        anew = rng.random(2)
-        for place in range(2):
-            if not 0 <= expected[place] <= 1:
-                expected[place] = anew[place]
-                outside += 1
-        np.testing.assert_allclose(mutant, expected)
-    assert outside > 10
-
-
-@pytest.mark.parametrize("probability", [0.2, 0.5, 0.9])
-def test_a_coordinate_is_taken_with_its_probability(probability):
-    for seed in range(20):
-        child = cross(SPACE, np.zeros(3), np.ones(3), probability, np.random.default_rng(seed))
-        rng = np.random.default_rng(seed)
-        taken = rng.random(3) < probability
-        taken[rng.integers(3)] = True
-        assert child.tolist() == taken.astype(float).tolist()
 
 
 def record(number, outcome):
     return Record(number, Proposal(Config(x=0.5), 10), outcome)
-
-
-# -- slots -------------------------------------------------------------------------------------------
-
-
-def test_slots_take_turns_in_a_circle_and_those_that_train_are_passed_over():
-    members = Members({}, 3)
-    assert (members.idle(), members.turn(), members.occupant) == (0, 0, [None] * 3)
-    members.begin(10, 1)
-    assert (members.idle(), members.turn()) == (2, 2)
-    members.begin(11, 2)
-    assert (members.idle(), members.turn()) == (0, 0)
-    members.begin(12, 0)
-    assert (members.idle(), members.turn()) == (None, 1)
-    members.judge(record(11, Failed(11, Status.CRASH, (1.0,))), 2)
-    assert (members.idle(), members.turn()) == (2, 2)
-    assert members.occupant == [None] * 3
-
-
-def founded(size=4, **options):
-    optimizer = proposed(make("de", SPACE, horizon=10, population_size=size, **options), size)
-    for number in range(size):
-        tell(optimizer, number, number)
-    return optimizer
-
-
-@pytest.mark.parametrize("options", [{}, {"scale": 1.5, "crossover": 0.1}])
-def test_scale_and_crossover_are_those_of_the_options(options):
-    optimizer = founded(**options)
-    child = ask(optimizer)
-    rng = np.random.default_rng(4)
-    parents = [point(optimizer.history[number]) for number in (1, 2, 3)]
-    mutant = mutate(parents, options.get("scale", 0.5), rng)
-    target = point(optimizer.history[0])
-    drawn = cross(SPACE, target, mutant, options.get("crossover", 0.5), rng)
-    assert child.config == SPACE.decode(drawn, rng)
-    assert list(child.meta["point"]) == pytest.approx(drawn.tolist())
-
-
-def test_after_eight_children_that_were_proposed_a_point_is_drawn():
-    optimizer = founded()
-    optimizer._proposed = Everything()
-    proposal = ask(optimizer)
-    rng = np.random.default_rng(4)
-    parents = [point(optimizer.history[number]) for number in (1, 2, 3)]
-    for _ in range(8):
-        drawn = cross(SPACE, point(optimizer.history[0]), mutate(parents, 0.5, rng), 0.5, rng)
-        SPACE.decode(drawn, rng)
-    drawn = rng.random(3)
-    assert proposal.config == SPACE.decode(drawn, rng)
-    assert list(proposal.meta["point"]) == pytest.approx(drawn.tolist())
-    assert proposal.origin == "random: every child was proposed before"
-    assert proposal.informed
 
 
 # -- DEHB --------------------------------------------------------------------------------------------
@@ -488,62 +395,6 @@ def test_after_eight_children_that_were_proposed_a_point_is_drawn():
 
 def hyper(horizon=100, **options):
     return make("dehb", SPACE, horizon=horizon, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "sizes"),
-    [
-        ({}, {25: 4, 50: 3, 100: 3}),
-        ({"eta": 3, "horizon": 90}, {10: 9, 30: 5, 90: 3}),
-        ({"rungs": 2}, {50: 2, 100: 2}),
-        ({"rungs": 1}, {100: 1}),
-    ],
-)
-def test_a_population_is_as_large_as_the_largest_rung_of_its_length(options, sizes):
-    optimizer = hyper(**options)
-    assert {step: members.size for step, members in optimizer._members.items()} == sizes
-
-
-def test_slots_and_points_of_the_first_cycle():
-    made = simulate(hyper, by_x, CYCLE).proposals
-    assert [proposal.meta["slot"] for proposal in made] == [
-        *(0, 1, 2, 3),  # to 25
-        *(0, 1),  # on to 50
-        0,  # on to 100
-        *(2, 0, 1),  # to 50
-        1,  # on to 100
-        *(2, 0, 1),  # to 100
-    ]
-    assert [proposal.meta["rung"] for proposal in made] == [0] * 4 + [1] * 2 + [2] + [0] * 3 + [
-        1,
-        *[0] * 3,
-    ]
-    for proposal in made:
-        own = SPACE.to_unit(proposal.config).tolist()
-        assert list(proposal.meta["point"]) == pytest.approx(own)
-        if proposal.resume_from is not None:
-            assert proposal.parent == Continue(proposal.resume_from)
-            assert proposal.meta["point"] == made[proposal.resume_from].meta["point"]
-    # Where promotions have filled a slot before, and there are three parents, a child challenges.
-    assert [proposal.origin.split()[0] for proposal in made] == [
-        *("default", "random", "random", "random", "promoted", "promoted", "promoted"),
-        *("random", "child", "child", "promoted"),
-        *("random", "child", "child"),
-    ]
-    assert [proposal.informed for proposal in made] == [
-        proposal.origin.split()[0] in ("promoted", "child") for proposal in made
-    ]
-
-
-def test_the_point_of_a_promotion_is_where_its_run_began():
-    """Also of what is inactive, which a configuration does not say."""
-    made = simulate(
-        lambda: make("dehb", CONDITIONAL, horizon=100), lambda n, p: p.config["x"], 4 * CYCLE
-    ).proposals
-    promotions = [proposal for proposal in made if proposal.resume_from is not None]
-    assert promotions
-    for proposal in promotions:
-        assert proposal.meta["point"] == made[proposal.resume_from].meta["point"]
 
 
 def grown(**options):

@@ -15,11 +15,10 @@ from autorl.core.types import (
     Proposed,
     Scored,
     Status,
-    Wait,
 )
 from autorl.optimizers import make
 from autorl.optimizers.base import Record
-from autorl.optimizers.hyperband import may_go_on, merit, rung_steps
+from autorl.optimizers.hyperband import may_go_on, rung_steps
 from autorl.space import load_space
 from autorl.statistics.evaluation import Ranking
 from autorl.study import Study
@@ -319,31 +318,7 @@ def test_who_may_go_on(outcome, goes_on):
     assert may_go_on(record(0, outcome)) is goes_on
 
 
-def test_better_runs_are_feasible_then_score_more_then_are_earlier():
-    outcomes = [
-        Scored(0, (9.0,), constraints=(0.2, 0.2)),
-        Scored(1, (8.0,), constraints=(0.3,)),
-        Scored(2, (1.0,), constraints=(-1.0,)),
-        Scored(3, (2.0,)),
-        Scored(4, (2.0,)),
-    ]
-    records = [record(number, outcome) for number, outcome in enumerate(outcomes)]
-    assert [better.id for better in sorted(records, key=merit)] == [3, 4, 2, 1, 0]
-    assert merit(records[0]) == (0.4, -9.0, 0)
-
-
 # -- brackets ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("ahead", "before_waiting"), [(0, 9), (1, 9 + 5), (2, 9 + 5 + 3 + 9)])
-def test_so_many_are_proposed_before_any_outcome(ahead, before_waiting):
-    """The third bracket, of three full runs, waits for nothing: it counts for no bracket ahead."""
-    optimizer = make("hyperband", SPACE, horizon=90, eta=3, rungs=3, ahead=ahead)
-    for _ in range(before_waiting):
-        answer = ask(optimizer)
-        assert isinstance(answer, Proposal)
-        optimizer.observe(Proposed(len(optimizer.history), answer))
-    assert ask(optimizer) == Wait()
 
 
 def test_a_rung_is_decided_when_its_last_run_is_scored_and_the_oldest_bracket_goes_first():
@@ -363,94 +338,11 @@ def test_a_rung_is_decided_when_its_last_run_is_scored_and_the_oldest_bracket_go
     assert ask(optimizer).meta["bracket"] == 1
 
 
-def test_warm_starts_are_placed_in_brackets():
-    warm = ({"x": 0.1}, {"x": 0.2})
-    optimizer = proposed(make("hyperband", SPACE, horizon=100, rungs=2, initial=warm), 2)
-    for number in range(2):
-        tell(optimizer, number, number)
-    proposed(optimizer, 3)  # a promotion, then the next bracket
-    made = [record.proposal for record in optimizer.history]
-    assert [proposal.origin for proposal in made] == [
-        "default",
-        "warm start",
-        "promoted to rung 1 of bracket 0",
-        "warm start",
-        "random",
-    ]
-    assert made[3].config["x"] == 0.2
-    assert made[4].config == SPACE.sample(np.random.default_rng(4))
-    assert [proposal.meta["rung"] for proposal in made] == [0, 0, 1, 0, 0]
-
-
-def test_a_bracket_ends_where_all_promotions_are_withdrawn():
-    optimizer = proposed(make("hyperband", SPACE, horizon=100, rungs=3), 4)
-    for number in range(4):
-        tell(optimizer, number, number)
-    tell(optimizer, 3, 3.0, n_seeds=2, resumable=False)
-    assert ask(optimizer).resume_from == 2
-    assert optimizer._open[0].sizes == [4, 1, 1]
-    tell(optimizer, 2, 2.0, n_seeds=2, resumable=False)
-    assert ask(optimizer).meta["bracket"] == 1
-    assert 0 not in optimizer._open
-
-
 # -- BOHB --------------------------------------------------------------------------------------------
 
 
 def bohb(**options):
     return make("bohb", SPACE, **{"horizon": 100, "random_fraction": 0.0, **options})
-
-
-@pytest.mark.parametrize(
-    ("options", "startup", "blind"),
-    [
-        ({"budget": 8}, 2, 2),
-        ({"budget": 2}, 1, 1),
-        ({"budget": 40, "eta": 3}, 10, 9),
-        ({"budget": 40, "eta": 3, "rungs": 4, "horizon": 81}, 10, 10),
-        ({"eta": 3, "rungs": 4, "horizon": 81}, 10, 10),
-        ({"budget": 8, "startup": 3}, 3, 3),
-    ],
-)
-def test_the_start_up_of_a_length_is_ten_runs_and_at_most_a_quarter(options, startup, blind):
-    optimizer = bohb(**options)
-    assert optimizer._startup == startup
-    assert [number for number in range(99) if optimizer.blind(number)] == list(range(blind))
-
-
-def test_the_model_is_that_of_the_longest_runs_that_are_enough():
-    optimizer = proposed(bohb(startup=2), 4)
-    for number in range(4):
-        tell(optimizer, number, number)
-    proposed(optimizer, 2)
-    tell(optimizer, 4, 1.0)
-    assert optimizer._ended == {25: 4, 50: 1, 100: 0}
-    assert ask(optimizer).origin == "tpe, of runs to step 25"
-    tell(optimizer, 5, 1.0)
-    tell(optimizer, 5, 2.0, n_seeds=2)  # no further run
-    assert optimizer._ended == {25: 4, 50: 2, 100: 0}
-    proposed(optimizer)
-    assert optimizer.history[6].proposal.until == 100
-    assert ask(optimizer).origin == "tpe, of runs to step 50"
-
-
-@pytest.mark.parametrize(("options", "fraction"), [({}, 0.2), ({"random_fraction": 1.0}, 1.0)])
-def test_a_part_of_the_new_configurations_is_drawn_at_random(options, fraction):
-    optimizer = proposed(make("bohb", SPACE, horizon=100, startup=2, **options), 3)
-    for number in range(3):
-        tell(optimizer, number, number)
-    drawn = 0
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        at_random = rng.random() < fraction
-        proposal = ask(optimizer, seed)
-        assert (proposal.origin == "random") == at_random
-        assert proposal.informed != at_random
-        if at_random:
-            assert proposal.config == SPACE.sample(rng)
-        drawn += at_random
-    assert drawn > 0
-    assert (drawn == 40) == (fraction == 1.0)
 
 
 def test_its_model_proposes_what_tpe_would_of_the_runs_to_a_length():

@@ -407,44 +407,6 @@ def test_a_run_stops_below_the_threshold(chance, stops):
     assert optimizer._runs[root].compared
 
 
-def test_a_rung_of_grace_is_not_asked_of():
-    optimizer = rule(grace=2)
-    run(optimizer, 1.0, 1.0, 1.0, 1.0)
-    asked = Asked(optimizer, 0.0)
-    root = run(optimizer, 0.1, 0.2, 0.3)
-    assert [scores for scores, *_ in asked.calls] == [[0.1, 0.2, 0.3]]
-    assert stopped(optimizer, root)
-    assert [record.proposal.informed for record in optimizer.history][-2:] == [False, False]
-
-
-def test_so_many_runs_must_have_ended_and_one_with_a_final_score():
-    optimizer = rule(peers=3)
-    asked = Asked(optimizer, 0.5)
-    run(optimizer, 0.0, fail=True)
-    run(optimizer, 1.0, 1.0, 1.0, 1.0)
-    assert asked.calls == []
-    run(optimizer, 0.0, fail=True)  # the third that ended
-    run(optimizer, 0.3, 0.3, 0.3, 0.3)
-    assert [ended for _, _, ended, _ in asked.calls] == [3, 3, 3]
-    failed = rule(peers=1)
-    asked = Asked(failed, 0.5)
-    for _ in range(4):
-        run(failed, 0.5, 0.5, fail=True)
-    assert asked.calls == [], "nobody has a final score that could be beaten"
-
-
-@pytest.mark.parametrize(("references", "calls"), [(21, 3), (22, 0), (20, 3)])
-def test_curves_of_sources_and_the_study_are_counted_together(references, calls):
-    """Twenty of the sources, one of the study."""
-    optimizer = rule(references=references)
-    run(optimizer, 1.0, 1.0, 1.0, 1.0)
-    asked = Asked(optimizer, 0.5)
-    root = run(optimizer, 0.5, 0.5, 0.5, 0.5)
-    assert len(asked.calls) == calls
-    assert optimizer._runs[root].compared is (calls > 0)
-    assert (root in optimizer._chances) is (calls > 0)
-
-
 # -- checks ----------------------------------------------------------------------------------------
 
 
@@ -475,61 +437,6 @@ def test_every_so_many_th_that_would_be_stopped_is_checked(check, ended):
                 optimizer.observe(Scored(number, (0.1,), reached=ENDS[rung]))
             assert len(asked.calls) == before, "one that is checked is not asked of again"
     assert found == ended
-
-
-# -- what the probability is asked with --------------------------------------------------------------
-
-
-def test_a_run_is_judged_by_what_ended_runs_had():
-    optimizer = rule()
-    Asked(optimizer, 0.5)
-    run(optimizer, 0.25, 0.75, 2.5, 1.0)  # the largest score of all, no final one
-    run(optimizer, 0.5, 1.5, 1.0, 1.25)
-    run(optimizer, 0.0, 9.0, fail=True)  # ended, with the score of one rung
-    asked = Asked(optimizer, 0.5)
-    run(optimizer, 0.125, 0.5)
-    (scores, standing, ended, own), (later, *_) = asked.calls
-    assert (scores, later, ended) == ([0.125], [0.125, 0.5], 3)
-    assert standing.low == pytest.approx(np.quantile([0.25, 0.5, 0.0], 0.1))
-    assert (standing.best, standing.high) == (1.25, 2.5)
-    assert own == [], "a model of own runs needs six"
-
-
-def test_scores_are_scaled_by_the_latest_256_that_have_any():
-    optimizer = rule()
-    Asked(optimizer, 0.5)
-    root = run(optimizer, -99.0, -99.0, -99.0, 1.0)
-    ended = optimizer._ended[root]
-    for number in range(256):
-        other = type(ended)(1000 + number, 1000 + number, scores={0: float(number)}, ended=True)
-        optimizer._ended[other.root] = other
-        empty = type(ended)(5000 + number, 5000 + number, ended=True)
-        optimizer._ended[empty.root] = empty
-    asked = Asked(optimizer, 0.5)
-    run(optimizer, 0.5)
-    _, standing, count, _ = asked.calls[0]
-    assert (standing.low, standing.high) == (25.5, 255.0), "without the first one"
-    assert count == 513
-
-
-def test_own_complete_runs_are_curves_and_one_that_stopped_itself_keeps_its_last_score():
-    optimizer = rule(check=1)
-    Asked(optimizer, 0.5)
-    for number in range(4):
-        run(optimizer, *(number + 0.25 * rung for rung in range(4)))
-    run(optimizer, 7.0, 8.0, reached=49)
-    run(optimizer, 0.0, 0.0, fail=True)
-    asked = Asked(optimizer, 0.5)
-    run(optimizer, 0.5, 0.5, 0.5, 0.5)
-    assert asked.calls[0][3] == []
-    run(optimizer, 0.5)
-    own = asked.calls[-1][3]
-    assert own == [
-        *([number + 0.25 * rung for rung in range(4)] for number in range(4)),
-        [7.0, 8.0, 8.0, 8.0],
-        [0.5] * 4,
-    ]
-    assert asked.calls[-1][1].best == 8.0
 
 
 # -- what is said of it ------------------------------------------------------------------------------
@@ -572,21 +479,6 @@ def read(monkeypatch):
 
 
 AROUND = Surroundings(SPACE, ("ppo",), "Task-v0", "a/landscape", Path("here"))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"curves": "none"},
-        {"curve_data": TWENTY},
-        {"curves": ["a"], "curve_data": TWENTY},
-        {"prior": "none"},
-        {"curves": "auto", "prior": "none"},
-    ],
-)
-def test_what_needs_no_look_up_stays_as_it_is(read, options):
-    assert RULE.resolved_options(options, AROUND) is options
-    assert read == []
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,16 @@
 """Trials that Optuna's samplers are shown: what was run, pending and failed runs, corrections,
 conditions and scales."""
 
-import numpy as np
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.distributions import IntDistribution
 from optuna.samplers._tpe import _truncnorm
-from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.trial import TrialState, create_trial
 from scipy.special import log_ndtr
 
-from autorl.core.types import Config, Failed, FrozenMap, Proposal, Proposed, Scored, Status
+from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.optimizers._optuna import (
-    FastTPE,
-    TrialTable,
-    _ValidParzenEstimator,
-    compiled_normal,
-    decode,
-    encode,
-    one_torch_thread,
-)
+from autorl.optimizers._optuna import TrialTable, compiled_normal, decode, encode, one_torch_thread
 from autorl.space import load_space
 from autorl.testing.optimizers import score, space_of
 from autorl.testing.simulation import simulate
@@ -94,44 +84,6 @@ def test_a_generation_is_at_most_a_quarter_of_the_budget(budget, given, size):
     optimizer = make("nsga2", TYPES, horizon=10, budget=budget, population_size=given)
     assert optimizer.population_size == size
     assert [optimizer.modelled(99, scored) for scored in (size - 1, size)] == [False, True]
-
-
-@pytest.fixture
-def batches(monkeypatch):
-    """Sizes of the batches drawn from a density that is uniform."""
-    drawn = []
-
-    def sample(self, rng, size):
-        drawn.append(size)
-        return {"x": rng.random(size), "y": rng.random(size)}
-
-    monkeypatch.setattr(_ParzenEstimator, "sample", sample)
-    return drawn
-
-
-def estimator(valid):
-    made = object.__new__(_ValidParzenEstimator)
-    made._valid = valid
-    made._search_space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
-    return made
-
-
-def test_candidates_are_drawn_until_enough_of_them_are_valid(batches):
-    kept = estimator(lambda parameters: parameters["x"] < 0.4).sample(np.random.default_rng(0), 24)
-    assert len(kept["x"]) == len(kept["y"]) == 24
-    assert (kept["x"] < 0.4).all()
-    assert batches == [24] * len(batches)
-    assert 2 <= len(batches) <= 5
-    again = np.random.default_rng(0)
-    pairs = [(again.random(24), again.random(24)) for _ in batches]
-    x, y = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
-    np.testing.assert_array_equal(kept["y"], y[x < 0.4][:24])
-
-
-def test_where_none_of_eight_batches_is_valid_the_first_is_repaired(batches):
-    kept = estimator(lambda parameters: False).sample(np.random.default_rng(0), 24)
-    assert batches == [24] * 8
-    np.testing.assert_array_equal(kept["x"], np.random.default_rng(0).random(24))
 
 
 def test_an_optuna_without_that_function_is_left_alone(monkeypatch):
@@ -255,20 +207,6 @@ def test_what_all_trials_share_is_told_where_nothing_depends_on_anything(name, s
     assert "only" not in inferred
 
 
-def test_rules_are_checked_of_candidates_where_there_are_any():
-    by_rule = {}
-    for name in ("continuous", "constrained"):
-        optimizer = make("tpe", space_of(name), horizon=10)
-        optimizer._synchronized()
-        sampler = optimizer._sampler(0)
-        assert isinstance(sampler, FastTPE)
-        by_rule[name] = getattr(sampler._parzen_estimator_cls, "keywords", {})
-    assert by_rule["continuous"] == {}
-    assert by_rule["constrained"]["valid"]({"n": 8, "m": 8, "c": 0, "d": 0, "x": 0.5})
-    assert not by_rule["constrained"]["valid"]({"n": 8, "m": 9, "c": 0, "d": 0, "x": 0.5})
-    assert not by_rule["constrained"]["valid"]({"n": 8, "m": 8, "c": 0, "d": 1, "x": 0.5})
-
-
 def test_a_rule_may_name_a_constant():
     unit = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.2}
     space = load_space(
@@ -281,56 +219,6 @@ def test_a_rule_may_name_a_constant():
     optimizer._synchronized()
     assert optimizer._valid({"x": 0.5})
     assert not optimizer._valid({"x": 0.6})
-
-
-# -- drafts ------------------------------------------------------------------------------------------
-
-
-def begun(space, name="tpe", **options):
-    optimizer = make(name, space, horizon=10, **options)
-    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
-    return optimizer
-
-
-def with_drafts(optimizer, drafts, monkeypatch):
-    """It drafts these configurations by turns, the last again and again."""
-    queue = list(drafts)
-
-    def draft(table, seed):
-        config = queue.pop(0) if len(queue) > 1 else queue[0]
-        return config, {"trial": {"left": len(queue)}}
-
-    monkeypatch.setattr(optimizer, "_draft", draft)
-    return optimizer
-
-
-RULED = load_space(
-    {
-        "hyperparameters": {
-            "n": {"type": "int", "lower": 1, "upper": 64, "default": 2},
-            "m": {"type": "int", "lower": 1, "upper": 64, "default": 2},
-        },
-        "constraints": ["n * m <= 64"],
-    }
-)
-
-
-def after_drafts(optimizer, number):
-    """The generator of an ask after its drafts have taken their seeds."""
-    rng = np.random.default_rng(number)
-    for _ in range(1 + optimizer.redraws):
-        rng.integers(2**31)
-    return rng
-
-
-def test_an_invalid_draft_is_repaired_at_last(monkeypatch):
-    broken = Config(n=60, m=60)
-    optimizer = with_drafts(begun(RULED), [broken], monkeypatch)
-    proposal = optimizer.ask(np.random.default_rng(4))
-    assert proposal.config == RULED.repair(broken, after_drafts(optimizer, 4))
-    assert proposal.origin == "tpe, start-up, repaired"
-    assert proposal.meta == FrozenMap({"trial": FrozenMap(left=1)})
-    assert not proposal.informed
 
 
 # -- what failures are told to have broken -----------------------------------------------------------

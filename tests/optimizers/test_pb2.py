@@ -8,16 +8,7 @@ from driving import told
 from scipy.stats import multivariate_normal, norm
 
 import autorl.optimizers.pb2 as pb2
-from autorl.core.types import (
-    Config,
-    Continue,
-    Failed,
-    FrozenMap,
-    Proposal,
-    Proposed,
-    Scored,
-    Status,
-)
+from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers import make
 from autorl.optimizers._pb2_gp import (
@@ -28,7 +19,6 @@ from autorl.optimizers._pb2_gp import (
     prior,
     weighted_distances,
 )
-from autorl.optimizers.pb2 import Improvement
 from autorl.space import load_space
 from autorl.testing.simulation import replayed, simulate
 
@@ -263,13 +253,6 @@ def test_an_observation_left_out_is_predicted_by_the_others():
     np.testing.assert_allclose(whole.mean(queries), whole.at(queries)[0])
 
 
-def test_shares_of_others_below():
-    assert pb2._shares({1: 2.0, 4: 2.0, 9: 4.0}) == {1: 0.25, 4: 0.25, 9: 1.0}
-    assert pb2._shares({1: 3.0, 2: 5.0}) == {1: 0.0, 2: 1.0}
-    assert pb2._shares({7: 3.0}) == {7: 0.5}
-    assert pb2._shares({}) == {}
-
-
 def improved(generation, kind, gain, level=0.5):
     return pb2.Improvement(generation, SPACE.config({"kind": kind}), level, gain)
 
@@ -294,19 +277,6 @@ def test_weights_are_exponential_and_share_a_tenth():
     assert optimizer._weights("kind", first + second) == pytest.approx(expected)
 
 
-def test_a_tenth_of_the_choices_is_drawn_evenly():
-    class Drawn:
-        def choice(self, n, p):
-            self.chances = p
-            return n - 1
-
-    optimizer, drawn = factory()(), Drawn()
-    seen = [improved(0, "relu", -1.0), improved(0, "tanh", 1.0)]
-    assert optimizer._draw_choices(seen, drawn) == {"kind": "elu"}
-    weights = optimizer._weights("kind", seen)
-    assert drawn.chances == pytest.approx([0.9 * weight + 0.1 / 3 for weight in weights])
-
-
 def test_points_have_time_level_numbers_and_choices():
     optimizer = factory()()
     config = SPACE.config({"kind": "elu", "rate": 1e-4, "k": 8})
@@ -322,48 +292,6 @@ def test_points_have_time_level_numbers_and_choices():
     )
     inactive = make("pb2", space, horizon=80, changeable={"a", "b"}, population=4)
     assert inactive._point(1, 0.5, space.config({"a": "p"})).tolist() == [1.0, 0.5, 0.0, -1.0]
-
-
-class Bounds:
-    """A model of known means and deviations, which notes what it was asked."""
-
-    def __init__(self, mean, sd, observations=50):
-        self.values = np.zeros(observations)
-        self.asked = []
-        self._mean = mean
-        self._sd = sd
-
-    def at(self, points):
-        self.asked.append(points.copy())
-        return self._mean(points), self._sd(points)
-
-
-BASE = np.array([3.0, 0.5, 0.5, 0.5, 0.5, 1.0])  # time, level, rate, k, momentum, kind
-
-
-@pytest.mark.parametrize("observations", [50, 2])
-def test_the_bound_is_wider_the_more_was_observed(observations):
-    """Its width is sqrt(c1 + log(c2 t)) with Ray Tune's 0.2 and 0.4: a trade of mean for deviation."""
-    width = math.sqrt(0.2 + math.log(max(1.0, 0.4 * observations)))
-    for factor, side in ((0.99, 1.0), (1.01, 0.0)):
-        model = Bounds(
-            lambda points, factor=factor: -factor * width * points[:, 2],
-            lambda points: points[:, 2],
-            observations,
-        )
-        ranked = factory()()._candidates(model, BASE, [0], np.random.default_rng(1))
-        assert ranked[0][2] == pytest.approx(side, abs=0.02)
-
-
-def test_a_member_that_began_anew_is_no_improvement_of_the_first_generation():
-    optimizer = factory(population=2)()
-    told(optimizer, [None, None], until=10)
-    told(optimizer, [1.0, 3.0], first=2, until=20)
-    assert optimizer._improvements() == []
-    told(optimizer, [2.0, 3.0], first=4, until=30)
-    found = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
-    # Member 0 copied member 1, which led: it lost 1, the other lost nothing.
-    assert found == [(2, 1.0, -0.5), (2, 1.0, 0.5)]
 
 
 def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
@@ -427,104 +355,6 @@ def test_what_is_minimised_is_the_negative_log_posterior():
     assert ours[0] - ours[1] == pytest.approx(density(second) - density(first), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "categories", "weights"),
-    [
-        (1, 0, [0.3, 2.0, 8.0]),
-        (0, 1, [0.3, 2.0, 1.0]),
-        (1, 2, [0.3, 2.0, 8.0, 0.5, 0.5]),
-        (8, 0, [0.3, 2.0, *[1.0] * 8]),
-        (2, 1, [0.3, 2.0, 4.0, 4.0, 1.0]),
-        (4, 2, [0.3, 2.0, *[2.0] * 4, 0.5, 0.5]),
-        (0, 0, [0.3, 2.0]),
-    ],
-)
-def test_prior_weights_of_few_and_many(numbers, categories, weights):
-    made = gp.prior(numbers, categories)
-    np.testing.assert_allclose(np.exp(made.mean), [*weights, 1.0, 0.1])
-    assert made.sd.tolist() == [1.0, 1.0, *[1.5] * numbers, *[1.0] * categories, 1.0, 1.5]
-
-
-# -- what it is made of ------------------------------------------------------------------------------
-
-
-def test_an_inactive_choice_has_no_part_in_the_weights():
-    space = load_space(
-        {
-            "hyperparameters": {
-                "kind": {"choices": ["plain", "deep"], "changeable": True},
-                "way": {"choices": ["p", "q"], "changeable": True},
-            },
-            "conditions": {"way": "kind == 'deep'"},
-        }
-    )
-    # Of the two that have a way, p was the better one: shares 1 and 0.
-    seen = [
-        Improvement(1, Config(kind="plain"), 0.5, 9.0),
-        Improvement(1, Config(kind="deep", way="q"), 0.5, 1.0),
-        Improvement(1, Config(kind="deep", way="p"), 0.5, 2.0),
-    ]
-    weights = fourfold(space)._weights("way", seen)
-    grown = np.array([math.exp(1), math.exp(-1)])
-    assert weights == pytest.approx(0.9 * grown / grown.sum() + 0.05)
-
-
-def test_a_start_whose_score_is_gone_is_taken_for_average():
-    optimizer = fourfold(quantile=0.0)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
-    told(optimizer, [5.0, 6.0, 7.0, 8.0], first=4, until=20)
-    levels = [one.level for one in optimizer._improvements()[4:]]
-    assert levels == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
-    optimizer.observe(Scored(3, (4.0,), reached=10, resumable=False))
-    assert [one.level for one in optimizer._improvements()[3:]] == [0.0, 0.5, 1.0, 0.5]
-
-
-def test_improvements_are_in_the_order_of_their_proposals():
-    """Asynchronous: member 0 is two generations ahead, and its improvements are not the latest."""
-    optimizer = fourfold(population=2, synchronous=False, quantile=0.0)
-    config = ORDINAL.default()
-    parents = {0: None, 1: None, 2: Continue(0), 3: Continue(2), 4: Continue(1)}
-    generations = {0: 0, 1: 0, 2: 1, 3: 2, 4: 1}
-    for number, parent in parents.items():
-        meta = FrozenMap(generation=generations[number])
-        member = "1" if number in (1, 4) else "0"
-        until = 10 * (generations[number] + 1)
-        optimizer.observe(Proposed(number, Proposal(config, until, parent, member, meta=meta)))
-        optimizer.observe(Scored(number, (float(number),), reached=until))
-    assert [one.generation for one in optimizer._improvements()] == [0, 0, 1, 2, 1]
-    # Of 1: 2 - 0 and 4 - 1, whose median is 2.5; of 2: itself.
-    gains = [one.gain for one in optimizer._improvements()]
-    assert gains == [-0.5, 0.5, -0.5, 0.0, 0.5]
-
-
-# -- when a fit is reused ----------------------------------------------------------------------------
-
-
-def with_model(fitted, *, ahead):
-    """Four members in generation 1; proposal 4 or, a generation ahead, 8 has a model."""
-    optimizer = fourfold(population=4, synchronous=False, quantile=0.0, refit=2)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
-    for number in range(4, 9):
-        generation = 1 if number < 8 else 2
-        meta = {"generation": generation}
-        if number == (8 if ahead else 4):
-            meta |= {"model": [0.25] * 8, "fitted": fitted}
-        parent = Continue(number - 4)
-        proposal = Proposal(
-            ORDINAL.default(), 10 * (generation + 1), parent, str(number % 4), meta=FrozenMap(meta)
-        )
-        optimizer.observe(Proposed(number, proposal))
-    return optimizer
-
-
-@pytest.mark.parametrize(("fitted", "reused"), [(1, True), (0, True), (-1, False)])
-def test_a_fit_lasts_so_many_generations(fitted, reused):
-    optimizer = with_model(fitted, ahead=False)
-    logs, facts = optimizer._fitted(optimizer._improvements(), 1)
-    assert (list(logs) == [0.25] * 8) is reused
-    assert facts == (FrozenMap() if reused else FrozenMap(model=logs, fitted=1))
-
-
 # -- which candidate is taken ------------------------------------------------------------------------
 
 
@@ -555,52 +385,3 @@ def chosen(monkeypatch, rows, choices, **values):
     monkeypatch.setattr(optimizer, "_candidates", candidates)
     taken = optimizer._maximised(None, donor, 1, choices, np.random.default_rng(0))
     return taken, asked[0]
-
-
-def test_the_first_candidate_that_is_another_configuration_is_taken(monkeypatch):
-    """Rows in units: x, size (ordinal of four), depth (inactive)."""
-    rows = [[0.25, 0.125, 0.5], [0.75, 0.375, 0.5], [0.5, 0.625, 0.5]]
-    taken, (base, free) = chosen(monkeypatch, rows, {"kind": "plain"}, x=0.25, size=8, kind="plain")
-    assert (taken["x"], taken["size"], taken["kind"], "depth" in taken) == (
-        0.75,
-        16,
-        "plain",
-        False,
-    )
-    assert free == [0, 1], "depth is inactive"
-    # The donor is ahead of two of the three others.
-    assert base == pytest.approx([1.0, 2 / 3, 0.25, 0.125, 0.5, 0.0])
-
-
-def test_a_choice_that_is_drawn_makes_its_numbers_free(monkeypatch):
-    rows = [[0.25, 0.125, 0.9]]
-    taken, (base, free) = chosen(monkeypatch, rows, {"kind": "deep"}, x=0.25, size=8, kind="plain")
-    assert (taken["kind"], taken["depth"]) == ("deep", 4)
-    assert (free, base[-1]) == ([0, 1, 2], 1.0)
-    assert (taken["fixed"], taken["net"]) == (ORDINAL.default()["fixed"], ORDINAL.default()["net"])
-
-
-def test_choices_that_break_a_rule_are_the_donors_and_so_are_candidates_skipped():
-    space = load_space(
-        {
-            "hyperparameters": {
-                "x": UNIT,
-                "kind": {"choices": ["p", "q"], "changeable": True},
-                "net": {"choices": ["a", "b"]},
-            },
-            "forbidden": [{"kind": "q", "net": "a"}],
-            "constraints": ["x <= 0.5"],
-        }
-    )
-    optimizer = fourfold(space)
-    for number in range(4):
-        config = Config(x=0.1 * number, kind="p", net="a")
-        meta = FrozenMap(generation=0)
-        optimizer.observe(Proposed(number, Proposal(config, 10, member=str(number), meta=meta)))
-        optimizer.observe(Scored(number, (float(number),), reached=10))
-    rows = [[1.0, 1.0, 0.9, 0.0], [1.0, 1.0, 0.4, 0.0]]
-    optimizer._candidates = lambda *arguments: np.array(rows)
-    donor = optimizer.history[3]
-    rng = np.random.default_rng(0)
-    taken = optimizer._maximised(None, donor, 1, {"kind": "q"}, rng)
-    assert taken == Config(x=0.4, kind="p", net="a")

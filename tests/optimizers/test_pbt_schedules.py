@@ -13,7 +13,6 @@ from autorl.core.types import (
     Exploit,
     Failed,
     FrozenMap,
-    InputError,
     Proposal,
     Proposed,
     Scored,
@@ -130,35 +129,6 @@ def test_who_begins_anew_where_nobody_survived():
     assert not any(one.informed or one.provisional for one in made)
 
 
-# -- ties -----------------------------------------------------------------------------------------
-
-
-def test_of_equal_members_the_earlier_one_counts_as_ahead():
-    """With all scores equal the first is copied and the last replaced, in a tournament as well."""
-    optimizer = pbt(population=4, quantile=0.25)
-    told(optimizer, [1.0] * 4)
-    assert [one.resume_from for one in told(optimizer, [1.0] * 4, first=4, until=40)] == [
-        0,
-        1,
-        2,
-        0,
-    ]
-    rival = pbt(population=2, selection="tournament")
-    told(rival, [1.0, 1.0])
-    assert [one.resume_from for one in told(rival, [1.0, 1.0], first=2, until=40)] == [0, 0]
-
-
-def test_a_feasible_member_is_ahead_of_any_that_breaks_a_constraint():
-    optimizer = pbt(population=4, quantile=0.25)
-    for number in range(4):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number, broken in enumerate((0.0, 0.0, 2.0, 1.0)):
-        scored = Scored(number, (float(number),), constraints=(broken,), reached=20)
-        optimizer.observe(scored)
-    made = told(optimizer, [1.0] * 4, first=4, until=40)
-    assert [one.resume_from for one in made] == [0, 1, 1, 3]
-
-
 # -- sizes and ends --------------------------------------------------------------------------------
 
 
@@ -172,35 +142,6 @@ def test_only_as_many_schedules_as_were_planned_are_trained_again():
     optimizer.observe(Proposed(8, first))
     optimizer.observe(Failed(8, Status.CRASH, ()))
     assert optimizer.ask(np.random.default_rng(9)) == Done()
-
-
-def test_nothing_is_kept_at_the_end_of_a_population():
-    optimizer = pbt(generations=2)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=50)
-    assert optimizer.keeps() == [0, 1, 2, 3]
-    for number in range(4, 7):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-        assert optimizer.keeps() == [0, 1, 2, 3]
-    optimizer.observe(Proposed(7, optimizer.ask(np.random.default_rng(7))))
-    assert optimizer.keeps() == []
-
-
-def test_members_of_one_step_have_their_turn_by_number_and_the_slowest_first():
-    optimizer = pbt(synchronous=False, population=3)
-    turns = []
-    for number in range(3):
-        turns.append(optimizer.ask(np.random.default_rng(number)))
-        optimizer.observe(Proposed(number, turns[-1]))
-    optimizer.observe(Scored(2, (1.0,), reached=20))
-    optimizer.observe(Proposed(3, optimizer.ask(np.random.default_rng(3))))
-    optimizer.observe(Scored(3, (1.0,), reached=40))
-    for number in (1, 0):
-        optimizer.observe(Scored(number, (1.0,), reached=20))
-    for number in (4, 5, 6):
-        turns.append(optimizer.ask(np.random.default_rng(number)))
-        optimizer.observe(Proposed(number, turns[-1]))
-    assert [one.member for one in turns] == ["0", "1", "2", "0", "1", "2"]
-    assert [one.until for one in turns] == [20, 20, 20, 40, 40, 60]
 
 
 def started(values, **options):
@@ -244,64 +185,6 @@ def test_with_a_quantile_of_nothing_only_failed_members_copy_and_the_best_alone_
 def test_a_quantile_that_is_no_whole_number_of_members_is_rounded_up():
     replaced = donors(started([4.0, 1.0, 3.0, 2.0, 5.0], quantile=0.25), 5, 5)
     assert [member for member, donor in enumerate(replaced) if donor != member] == [1, 3]
-
-
-# -- tournaments -------------------------------------------------------------------------------
-
-
-def test_a_failed_member_of_a_tournament_copies_the_worse_survivor_one_time_in_four():
-    """The better of two that are drawn with repetition among two."""
-    counts = drawn(started([None, 3.0, 9.0], selection="tournament"), draws=400)
-    assert set(counts) == {1, 2}
-    assert counts[1] / 400 == pytest.approx(1 / 4, abs=0.06)  # an eighth of the best of three
-
-
-# -- parts -------------------------------------------------------------------------------------
-
-
-def test_a_part_without_survivors_copies_those_of_others():
-    optimizer = started([None] * 4 + [9.0, 8.0, 7.0, 6.0], frequencies=2, quantile=0.5)
-    assert set(drawn(optimizer)) == {4, 5}
-
-
-def test_each_migrant_replaces_one_member():
-    """The second-lowest bracket of six members is two; the best of the other part come in order."""
-    own = [10.0, 9.0, 4.0, 3.0, 2.0, 1.0]
-    other = [8.0, 7.0, 6.0, 5.0, 0.5, 0.25]
-    optimizer = started([*own, *other], frequencies=2, quantile=0.25)
-    found = donors(optimizer, 12, 6)
-    assert found[:2] == [0, 1]
-    assert found[2:4] == [6, 7]
-    assert set(found[4:]) <= {0, 1}
-    origins = [optimizer.history[number].proposal.origin for number in range(12, 18)]
-    assert [origin.split()[0] for origin in origins] == [
-        *["continue"] * 2,
-        *["migrate"] * 2,
-        *["exploit"] * 2,
-    ]
-
-
-def test_a_migrant_that_is_no_better_replaces_nobody():
-    own = [10.0, 9.0, 8.0, 7.5, 2.0, 1.0]
-    other = [7.75, 7.0, 6.0, 5.0, 0.5, 0.25]
-    optimizer = started([*own, *other], frequencies=2, quantile=0.25)
-    found = donors(optimizer, 12, 4)
-    assert found == [0, 1, 2, 3], "the first place is better than the best migrant: it ends there"
-
-
-# -- what is refused and said ----------------------------------------------------------------------
-
-
-def test_as_many_warm_starts_as_members_fit():
-    rng = np.random.default_rng(0)
-    optimizer = pbt(initial=[SPACE.sample(rng) for _ in range(3)])
-    origins = []
-    for number in range(4):
-        origins.append(optimizer.ask(rng).origin)
-        optimizer.observe(Proposed(number, optimizer.ask(rng)))
-    assert origins == ["default", *["warm start"] * 3]
-    with pytest.raises(InputError, match="do not fit into a population of 4"):
-        pbt(initial=[SPACE.sample(rng) for _ in range(4)])
 
 
 # -- what a migrant trains with ----------------------------------------------------------------------

@@ -12,9 +12,8 @@ import pytest
 
 from autorl.core.types import Config, Done, InputError, Proposed
 from autorl.optimizers import BaseOptimizer, NoOptions, cuts, describe, find, make, names, option
-from autorl.optimizers._startup import startup_over, startup_size
+from autorl.optimizers._startup import startup_size
 from autorl.optimizers.registry import (
-    REGISTRY,
     _flaw,
     is_slow_to_ask,
     named_of_kind,
@@ -361,28 +360,6 @@ def test_kinds_of_search():
     assert named_of_kind("phased_design") == ("phases",)
 
 
-@pytest.mark.parametrize(
-    ("trait", "those"),
-    [
-        ("multi_objective", {"cost_aware", "gp", "grid", "nsga2", "random", "sobol", "tpe"}),
-        ("population_based", {"pb2", "pbt", "phases"}),
-        ("lag_free", {"grid", "pb2", "pbt", "phases", "random", "schedule", "sobol"}),
-        (
-            "learns",
-            {"bohb", "cmaes", "cost_aware", "de", "dehb", "gp", "nsga2", "pb2", "pbt"}
-            | {"rising_bandits", "smac", "tpe", "transfer"},
-        ),
-        (
-            "partial",
-            {"asha", "bohb", "cost_aware", "dehb", "hyperband", "pb2", "pbt", "phases"}
-            | {"rising_bandits", "schedule", "successive_halving"},
-        ),
-    ],
-)
-def test_what_optimizers_declare(trait, those):
-    assert {name for name in REGISTRY if getattr(find(name), trait)} == those
-
-
 def built(name, **options):
     return make(name, SPACE, horizon=100, changeable=SPACE.names, **{"budget": 40, **options})
 
@@ -457,22 +434,6 @@ def test_a_start_up_is_ten_proposals_and_at_most_a_quarter_of_the_budget(
     given, budget, minimum, size
 ):
     assert startup_size(given, budget, minimum) == size
-
-
-def test_without_a_minimum_one_proposal_is_a_start_up():
-    assert startup_size(None, 0.5) == 1
-
-
-@pytest.mark.parametrize(
-    ("proposed", "scored", "over"), [(4, 1, True), (4, 0, False), (3, 3, False)]
-)
-def test_a_start_up_of_four_is_over(proposed, scored, over):
-    assert startup_over(4, proposed, scored) is over
-
-
-def test_a_model_may_need_several_scores():
-    assert not startup_over(4, 9, 1, fewest=2)
-    assert startup_over(4, 9, 2, fewest=2)
 
 
 HORIZON = 60

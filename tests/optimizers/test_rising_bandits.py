@@ -7,18 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autorl.core.types import (
-    Config,
-    Continue,
-    Done,
-    Failed,
-    InputError,
-    Proposal,
-    Proposed,
-    Scored,
-    Status,
-    Wait,
-)
+from autorl.core.types import Config, InputError, Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.space.algorithms import compile_algorithms
@@ -187,91 +176,6 @@ def trained(optimizer, arm, score, x, until=100, parent=None, **more):
     return number
 
 
-def started(**options):
-    """An optimizer whose initial configurations are in, without scores."""
-    optimizer = pair(**options)
-    for number in range(2):
-        optimizer.observe(Proposed(number, optimizer.ask(RNG)))
-    return optimizer
-
-
-def answering(optimizer, monkeypatch, **answers):
-    """Arms whose optimizers give these answers; the order they were asked in."""
-    asked = []
-    for arm in optimizer._arms:
-
-        def ask(rng, arm=arm):
-            asked.append(arm.name)
-            return answers[arm.name]
-
-        monkeypatch.setattr(arm.optimizer, "ask", ask)
-    return asked
-
-
-def proposal_of(x=0.125, **more):
-    return Proposal(Config({"ppo.x": x}), 100, origin="drawn", **more)
-
-
-# -- who is asked ---------------------------------------------------------------------------------
-
-
-def test_the_arm_with_the_fewest_steps_is_asked_first(monkeypatch):
-    optimizer = started()
-    ppo, dqn = optimizer._arms
-    ppo.spent, dqn.spent = 3.0, 2.0
-    other = Proposal(Config({"dqn.x": 0.25, "dqn.y": 0.75}), 100, origin="drawn")
-    asked = answering(optimizer, monkeypatch, ppo=proposal_of(), dqn=other)
-    answer = optimizer.ask(RNG)
-    assert asked == ["dqn"]
-    assert list(answer.config.items()) == [("algorithm", "dqn"), ("dqn.x", 0.25), ("dqn.y", 0.75)]
-    assert answer.origin == "dqn: drawn"
-
-
-def test_where_one_has_nothing_the_next_is_asked(monkeypatch):
-    optimizer = started()
-    optimizer._arms[1].spent = 0.0
-    asked = answering(optimizer, monkeypatch, ppo=proposal_of(), dqn=Wait())
-    assert optimizer.ask(RNG).config["ppo.x"] == 0.125
-    assert asked == ["dqn", "ppo"]
-
-
-@pytest.mark.parametrize(
-    ("ppo", "dqn", "answer"),
-    [
-        (Wait(), Done(), Wait()),  # somebody may go on
-        (Done(), Wait(), Wait()),
-        (Wait(), Wait(), Wait()),
-        (Done(), Done(), Done()),
-    ],
-)
-def test_it_waits_for_any_arm_that_waits(monkeypatch, ppo, dqn, answer):
-    optimizer = started()
-    answering(optimizer, monkeypatch, ppo=ppo, dqn=dqn)
-    assert optimizer.ask(RNG) == answer
-
-
-def resting():
-    """`dqn` rests: it scored 0 four times, `ppo` 1."""
-    optimizer = pair(initial=())
-    ppo, dqn = optimizer._arms
-    for place in range(4):
-        trained(optimizer, ppo, 1.0, 0.5 if place == 0 else 0.1 * place)
-        trained(optimizer, dqn, 0.0, 0.1 * place)
-    assert optimizer._playing() == [ppo]
-    return optimizer
-
-
-def test_those_at_rest_are_asked_when_the_others_have_nothing_left(monkeypatch):
-    optimizer = resting()
-    optimizer._arms[1].spent = 0.0
-    own = Proposal(Config({"dqn.x": 0.25, "dqn.y": 0.75}), 100, origin="drawn")
-    asked = answering(optimizer, monkeypatch, ppo=Done(), dqn=own)
-    assert optimizer.ask(RNG).config["algorithm"] == "dqn"
-    assert asked == ["ppo", "dqn"]
-    answering(optimizer, monkeypatch, ppo=Done(), dqn=Done())
-    assert optimizer.ask(RNG) == Done()
-
-
 # -- what scores have a part in ---------------------------------------------------------------------
 
 
@@ -301,29 +205,6 @@ def test_an_arm_is_told_of_its_own_hyperparameters_alone():
     assert len(optimizer._arms[0].optimizer.history) == 0
 
 
-def test_an_outcome_counts_once_and_its_latest_score_for_the_bounds():
-    optimizer = pair()
-    ppo = optimizer._arms[0]
-    first = trained(optimizer, ppo, 0.5, 0.5)
-    optimizer.observe(Scored(first, (0.25,), n_seeds=2, reached=100))
-    assert (ppo.spent, ppo.ended, ppo.scores) == (1.0, 1.0, {first: 0.25})
-    assert ppo.curve == [(1.0, 0.5), (1.0, 0.25)]
-    optimizer.observe(Failed(first, Status.CRASH, (-1.0,)))
-    assert (ppo.ended, ppo.scores) == (1.0, {first: 0.25})
-
-
-def test_parts_of_runs_cost_their_steps_and_only_whole_ones_are_compared():
-    optimizer = pair()
-    ppo = optimizer._arms[0]
-    first = trained(optimizer, ppo, 9.0, 0.5, until=25)
-    assert (ppo.spent, ppo.ended, ppo.scores, ppo.curve) == (0.25, 0.25, {}, [])
-    second = trained(optimizer, ppo, 8.0, 0.5, until=75, parent=Continue(first))
-    assert (ppo.spent, ppo.ended, ppo.curve) == (0.75, 0.75, [])
-    third = trained(optimizer, ppo, 0.5, 0.5, parent=Continue(second))
-    assert (ppo.spent, ppo.ended, ppo.scores) == (1.0, 1.0, {third: 0.5})
-    assert ppo.curve == [(1.0, 0.5)]
-
-
 # -- what an arm is given -------------------------------------------------------------------------------
 
 
@@ -336,19 +217,6 @@ def test_each_arm_has_an_equal_part_of_the_budget_and_what_may_change_of_it():
     assert [problem.changeable for problem in problems] == [{"ppo.x"}, {"dqn.y"}]
     assert [problem.n_objectives for problem in problems] == [1, 1]
     assert [tuple(problem.space.names) for problem in problems] == [("ppo.x",), ("dqn.x", "dqn.y")]
-
-
-def test_an_arm_begins_with_the_studys_configurations_and_then_its_default():
-    warm = [
-        {"algorithm": "dqn", "dqn.x": 0.25},
-        {"algorithm": "ppo", "ppo.x": 0.125},
-        {"algorithm": "dqn", "dqn.x": 0.75},
-    ]
-    ppo, dqn = pair(initial=warm)._arms
-    xs = [config["ppo.x"] for config in ppo.optimizer.problem.initial]
-    assert xs == [0.5, 0.125], "the default of the study is the arm's as well"
-    assert [config["dqn.x"] for config in dqn.optimizer.problem.initial] == [0.25, 0.75, 0.5]
-    assert (ppo.name, dict(dqn.fixed)) == ("ppo", {"algorithm": "dqn"})
 
 
 def test_a_split_that_is_named():
@@ -364,28 +232,6 @@ def test_a_split_that_is_named():
     )
     assert [arm.name for arm in pair(space)._arms] == ["p", "q", "r"]
     assert [arm.name for arm in pair(space, split="b")._arms] == ["s", "t"]
-
-
-# -- what is kept and said ---------------------------------------------------------------------------------
-
-
-def test_what_all_arms_caution_against_is_said_once():
-    hyperparameters = {"k": {"choices": ["a", "b"]}, "x": {**UNIT, "changeable": True}}
-    conditions = {"x": "k in ['a', 'b']"}
-    space = load_space({"hyperparameters": hyperparameters, "conditions": conditions})
-    optimizer = make(
-        "rising_bandits",
-        space,
-        horizon=100,
-        budget=40,
-        changeable={"x"},
-        inner="pbt",
-        inner_options={"population": 4},
-    )
-    (text,) = optimizer.cautions()
-    assert text.startswith("12 of the 20 full-length runs of the budget stay unused")
-    assert optimizer.population_based
-    assert len(optimizer._arms) == 2
 
 
 # -- configurations of the caller's ---------------------------------------------------------------------

@@ -484,28 +484,6 @@ def told_of(space, count):
     ]
 
 
-def test_the_scenario_is_one_without_seeds_or_an_end_of_its_own(bridge, built):
-    exported, told = told_of(CONTINUOUS, 3)
-    assert list(bridge.challengers(exported, told, 11, "forest", 9)) == ["first", "second"]
-    ((scenario, most, n, weights),) = built.forest
-    assert (scenario.configspace, scenario.seed) == (exported, 11)
-    assert scenario.deterministic is True
-    assert scenario.n_trials >= 10**9
-    assert (most, n, weights) == (9, 3, None)
-    # SMAC asks for seed 0 of a deterministic scenario.
-    assert built.facade.told == [(configuration, cost, 0) for configuration, cost in told]
-
-
-def test_counts_belong_to_rows(bridge, built):
-    exported, told = told_of(CONDITIONAL, 3)
-    list(bridge.challengers(exported, told, 0, "forest", 5, [2, 1, 4]))
-    ((_, _, _, weights),) = built.forest
-    keys = [bridge._row(configuration.get_array()) for configuration, _ in told]
-    assert weights == dict(zip(keys, (2, 1, 4), strict=True))
-    with pytest.raises(ValueError, match="zip"):
-        list(bridge.challengers(exported, told, 0, "forest", 5, [2, 1]))
-
-
 def test_its_folder_is_gone_and_its_remarks_are_dropped(
     bridge, built, monkeypatch, tmp_path, caplog
 ):
@@ -553,39 +531,8 @@ def test_smac_itself_ends_where_every_choice_was_told(bridge, capfd, caplog):
 # -- the optimizer around it --------------------------------------------------------------------------
 
 
-def test_constants_are_not_searched_and_lengthen_no_design():
-    """Ten hyperparameters for each that is searched: of the kit's types nine, one has one choice."""
-    assert make("smac", space_of("types"), horizon=10).startup == 90
-    assert make("smac", CONDITIONAL, horizon=10).startup == 60
-    assert make("smac", space_of("types"), horizon=10, budget=39).startup == 9
-    assert make("smac", CONTINUOUS, horizon=10, budget=7, startup=19).startup == 19
-    fixed = load_space({"hyperparameters": {"c": {"type": "constant", "value": 1}}})
-    assert make("smac", fixed, horizon=10).startup == 1
-
-
 def record(number, result):
     return Record(number, Proposal(CONTINUOUS.default(), 10), result)
-
-
-def test_no_more_challengers_are_looked_at_than_are_asked_for(monkeypatch):
-    """SMAC's stream has no end; where all it says was proposed, a configuration is drawn."""
-    exported = CONTINUOUS.to_configspace()
-    again = to_configuration(CONTINUOUS, exported, CONTINUOUS.default())
-    looked = []
-
-    def endless(space, told, seed, model, most, counts):
-        while True:
-            looked.append(most)
-            assert len(looked) <= 100, "the stream is read for ever"
-            yield again
-
-    monkeypatch.setattr(smac_, "_bridge", lambda: types.SimpleNamespace(challengers=endless))
-    optimizer = make("smac", CONTINUOUS, horizon=10, startup=1)
-    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
-    optimizer.observe(Scored(0, (1.0,), reached=10))
-    proposal = optimizer.ask(np.random.default_rng(1))
-    assert proposal.origin == "smac, at random: nothing new was found"
-    assert looked == [32] * 32
 
 
 def test_importing_smac_leaves_the_global_generator_alone(monkeypatch):

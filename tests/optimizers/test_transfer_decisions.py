@@ -8,19 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
 from scipy.stats import mannwhitneyu
 
-from autorl.core.types import (
-    Config,
-    Failed,
-    FrozenMap,
-    InputError,
-    Proposal,
-    Proposed,
-    Scored,
-    Status,
-)
+from autorl.core.types import Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
 from autorl.optimizers import find, make, transfer
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.build import fitted_prior
@@ -124,18 +114,6 @@ def test_evidence_is_the_z_of_the_rank_sum_test():
     assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
 
 
-def test_what_is_due_is_carried_on():
-    optimizer = built(trust=0.3)  # plain search has a share of 0.7
-    arms, due = [], []
-    for number in range(6):
-        proposal = optimizer.ask(np.random.default_rng(number))
-        optimizer.observe(Proposed(number, proposal))
-        arms.append(proposal.meta.get("arm"))
-        due.append(proposal.meta.get("due"))
-    assert arms == [None, "prior", "plain", "plain", "prior", "plain"]
-    assert due == [None, 0.7, 0.4, 0.1, 0.8, 0.5]
-
-
 # -- the prior ---------------------------------------------------------------------------------
 
 
@@ -184,20 +162,6 @@ def plain(optimizer, monkeypatch, belief, informed=True, seed=0):
     return optimizer._next_of_plain(np.random.default_rng(seed), informed=informed)
 
 
-def test_plain_search_draws_where_it_knows_too_little(monkeypatch):
-    mean, sd = np.zeros(1), np.ones(1)
-    optimizer = built(explore=0.0, leave_out=0.0)
-    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [config(50)])
-    model = "transfer, results of the study"
-    drawn = (SQUARE.sample(np.random.default_rng(0)), "transfer, at random")
-    assert plain(optimizer, monkeypatch, belief_of(8, mean, sd))[1] == model
-    assert plain(optimizer, monkeypatch, belief_of(7, mean, sd)) == drawn
-    assert plain(optimizer, monkeypatch, None) == drawn
-    assert plain(optimizer, monkeypatch, belief_of(8, mean, sd), informed=False) == drawn
-    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [])
-    assert plain(optimizer, monkeypatch, belief_of(8, mean, sd)) == drawn
-
-
 def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere(monkeypatch):
     optimizer = built(candidates=24, spacing=0.0, agreement=None)
     moved = []
@@ -218,55 +182,6 @@ def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere
     optimizer._proposed[pool[0]] = None
     again = optimizer._candidates(belief_of(9, means), np.random.default_rng(0))
     assert again[: len(pool) - 1] == pool[1:]
-
-
-@pytest.mark.parametrize(("sign", "offered"), [(1, True), (-1, False), (0, False)])
-def test_the_tasks_best_are_candidates_where_results_rank_as_the_prior_expects(sign, offered):
-    """The task's score is y: results that rank by it, against it, or all alike."""
-    optimizer = built(candidates=4, spacing=0.0)
-    for number in range(9):
-        observe(optimizer, number, value=sign * config(number)["y"])
-    candidates = optimizer._candidates(belief_of(9, np.zeros(9)), np.random.default_rng(0))
-    assert (set(optimizer.ensemble.pool) <= set(candidates)) is offered
-
-
-def test_candidates_break_no_rule():
-    rules = {"hyperparameters": {"x": UNIT, "y": UNIT}, "constraints": ["x <= y"]}
-    optimizer = make(
-        "transfer", load_space(rules), horizon=10, prior="none", candidates=40, spacing=0.0
-    )
-    configs = tuple(Config(x=0.5 * y, y=y) for y in (0.25, 0.5, 0.75))
-    belief = SimpleNamespace(
-        configs=configs, posterior=SimpleNamespace(mean=lambda rows: np.zeros(3))
-    )
-    candidates = optimizer._candidates(belief, np.random.default_rng(0))
-    assert 10 < len(candidates) < 40
-    assert all(one["x"] <= one["y"] for one in candidates)
-
-
-def rows_of(optimizer, configs):
-    return optimizer._own.rows(configs)
-
-
-def test_candidates_are_as_far_from_proposals_as_these_from_each_other():
-    optimizer = built(spacing=0.5)
-    # Nearest distances 0.2, 0.2, 0.4: half of their median is 0.1.
-    seen = [Config(x=x, y=0.5) for x in (0.1, 0.3, 0.7)]
-    belief = belief_of(3, points=rows_of(optimizer, seen))
-    offered = [Config(x=0.3, y=y) for y in (0.5, 0.59, 0.61, 0.9)]
-    assert optimizer._apart(offered, belief) == offered[2:]
-    assert built(spacing=0.0)._apart(offered, belief) == offered
-    assert optimizer._apart([], belief) == []
-
-
-def test_distances_of_numbers_are_euclidean_to_the_bit():
-    space = load_space({"hyperparameters": {name: UNIT for name in "xyzuv"}})
-    own = make("transfer", space, horizon=10, prior="none")._own
-    configs = [space.sample(np.random.default_rng(seed)) for seed in range(40)]
-    rows = own.rows(configs)
-    assert np.array_equal(
-        own.distances(rows, rows[:9]), np.sqrt(cdist(rows, rows[:9], "sqeuclidean"))
-    )
 
 
 # -- what the prior expects least ----------------------------------------------------------------

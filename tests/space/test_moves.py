@@ -166,21 +166,6 @@ def test_what_may_not_change_neither_appears_nor_disappears():
     assert free > 20, "a changeable child is drawn"
 
 
-def test_a_parent_that_would_bring_a_fixed_child_is_not_the_forced_move():
-    space = read_space(
-        {
-            "hyperparameters": {
-                "kind": {"choices": ["a", "b"], "changeable": True},
-                "fixed": {"type": "int", "lower": 1, "upper": 9},
-            },
-            "conditions": {"fixed": "kind == 'b'"},
-        }
-    )
-    rng = np.random.default_rng(0)
-    assert space.perturb({"kind": "a"}, rng, resample=1) == {"kind": "a"}
-    assert space.perturb({"kind": "b", "fixed": 3}, rng, resample=1) == {"kind": "b", "fixed": 3}
-
-
 def test_placing_values_keeps_the_rest_and_the_rules(mixed):
     rng = np.random.default_rng(0)
     start = mixed.default()
@@ -232,20 +217,6 @@ def test_repair_moves_as_little_as_possible(mixed):
     assert changes(wanted, mixed.repair(wanted, rng, keep=["n_steps"])) == {"n_steps": 256}, (
         "no batch of 20 exists"
     )
-
-
-def test_repair_of_two_rules_at_once(mixed):
-    rng = np.random.default_rng(0)
-    wanted = dict(mixed.default()) | {
-        "batch_size": 256, "n_steps": 100, "optimizer": "sgd", "momentum": 0.5, "epochs": 20
-    }  # fmt: skip
-    repaired = mixed.repair(wanted, rng)
-    assert mixed.is_valid(repaired)
-    changed = {name for name in wanted if repaired.get(name) != wanted[name]}
-    assert changed & {"batch_size", "n_steps"}
-    assert changed & {"optimizer", "epochs"}
-    assert changed <= {"batch_size", "n_steps", "optimizer", "epochs", "momentum"}
-    assert len(changed - {"momentum"}) == 2
 
 
 def test_repair_of_two_rules_moves_what_is_to_be_kept_last():

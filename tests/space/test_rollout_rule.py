@@ -5,7 +5,6 @@ import pytest
 
 from autorl.core.types import InputError
 from autorl.space import load_space
-from autorl.study.results.landscape import read_study
 from autorl.study.spec import load_spec
 from autorl.study.spec.study_file import thaw
 
@@ -129,24 +128,3 @@ def test_what_cannot_be_built_is_said_before_the_rollout(changes, key):
     with pytest.raises(InputError) as error:
         study("population/ppo", **{"space": space, "fidelity": fidelity} | changes)
     assert key in str(error.value.key)
-
-
-def test_a_stored_study_keeps_its_space():
-    spec = study(n_envs=4)
-    stored = thaw(spec.freeze(), "study.yaml")
-    assert stored.search_space == spec.search_space
-    assert stored.search_space.constants == {"n_envs": 4, "evaluation_interval": 10_000}
-    assert (
-        spec.changed(
-            fidelity=spec.fidelity.model_copy(update={"evaluations": 5})
-        ).evaluation_interval
-        == 20_000
-    )
-
-
-def test_the_landscape_of_a_study_has_the_same_space(tmp_path):
-    from autorl.study import Study
-
-    study_of = Study.create(study("population/ppo", steps=30_000), tmp_path / "s")
-    study_of.close()
-    assert read_study(tmp_path / "s").space == study_of.spec.search_space

@@ -164,18 +164,6 @@ def test_conditions(text, active, inactive):
     assert space.active(base | active | {"child": 0.2}) == set(CONDITIONED) - {"grandchild"}
 
 
-def test_parents_come_first_and_the_order_is_kept_otherwise():
-    space = load_space(
-        {
-            "hyperparameters": {
-                name: CONDITIONED[name] for name in ("child", "rate", "opt", "depth")
-            },
-            "conditions": {"child": "opt == sgd", "opt": "depth > 1"},
-        }
-    )
-    assert space.names == ("depth", "opt", "child", "rate")
-
-
 def test_forbidden_lists_and_choices_that_are_lists():
     space = load_space(
         {

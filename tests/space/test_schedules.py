@@ -56,10 +56,6 @@ def test_helpers_are_dropped_and_the_rest_is_untouched():
     assert resolve_schedules(config, 50, 100) == {"ppo.lr": 0.5, "net": (64, 64), "week.end": 3}
 
 
-def test_without_a_schedule_a_hyperparameter_is_constant():
-    assert schedule_function({"lr": 0.1}, "lr")(0.7) == 0.1
-
-
 def test_expansion():
     space = space_with(["constant", "linear", "cosine"])
     assert space.names == ("opt", "lr", "lr.shape", "lr.end")
@@ -75,22 +71,6 @@ def test_expansion():
     assert space.changeable == {"lr", "lr.end"}
     assert space.default() == {"opt": "adam", "lr": 1e-3, "lr.shape": "constant"}
     assert space.config({"lr.shape": "cosine"})["lr.end"] == 1e-5
-
-
-def test_expansion_without_a_constant_shape():
-    assert space_with(["linear", "cosine"]).default() == {
-        "opt": "adam",
-        "lr": 1e-3,
-        "lr.shape": "linear",
-        "lr.end": 1e-5,
-    }
-    assert space_with("linear").default() == {
-        "opt": "adam",
-        "lr": 1e-3,
-        "lr.shape": "linear",
-        "lr.end": 1e-5,
-    }
-    assert space_with(["constant"]).names == ("opt", "lr")
 
 
 @pytest.mark.parametrize("schedule", [["constant", "linear"], ["linear", "cosine"], ["linear"]])

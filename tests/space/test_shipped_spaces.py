@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autorl.space import compile_algorithms, find_space, load_space
+from autorl.space import find_space, load_space
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB
 
 ROOT = Path(__file__).resolve().parents[2] / "search_spaces"
@@ -95,10 +95,3 @@ def test_batch_never_exceeds_the_rollout():
     sampled = [space.sample(rng) for _ in range(300)]
     assert max(config["batch_size"] / (2 * config["n_steps"]) for config in sampled) == 1
     assert any(config["batch_size"] > config["n_steps"] for config in sampled)
-
-
-def test_all_algorithms_compile_to_one_space():
-    space = compile_algorithms({name: load_space(ROOT / "sb3" / f"{name}.yaml") for name in SB3})
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        space.check(space.sample(rng))

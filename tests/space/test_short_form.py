@@ -85,38 +85,6 @@ def test_intervals_come_back_from_yaml_as_they_were_written(pair):
     assert long_form("x", yaml.safe_load(yaml.safe_dump(text))) == entry
 
 
-_choices = st.one_of(
-    st.integers(-1000, 1000),
-    st.booleans(),
-    st.sampled_from(["adam", "auto_0.1", "null", "1e-3", "a b"]),
-    st.lists(st.integers(1, 512), min_size=1, max_size=3),
-)
-
-
-@seed(20261123)
-@settings(max_examples=examples(80), deadline=None)
-@given(
-    st.dictionaries(
-        st.sampled_from(["a", "b.c", "d", "e"]),
-        st.one_of(
-            st.lists(_choices, min_size=1, max_size=4, unique_by=repr),
-            st.integers(-1000, 1000),
-            st.booleans(),
-            st.sampled_from(["adam", "uniform"]),
-            _intervals().map(lambda pair: pair[0]),
-        ),
-        min_size=1,
-    )
-)
-def test_a_space_of_short_forms_is_stored_in_long_ones_that_give_it_back(entries):
-    space = load_space(entries)
-    stored = yaml.safe_load(to_yaml(space))
-    assert all(isinstance(entry, dict) for entry in stored["hyperparameters"].values())
-    assert read_space(stored).hash == space.hash
-    expanded = {name: long_form(name, entry) for name, entry in entries.items()}
-    assert read_space({"hyperparameters": expanded}).hash == space.hash
-
-
 # Short form as YAML, key of the error below the hyperparameter, pattern of the message.
 BAD = {
     "a word that is none": ("lgo(1e-5, 1e-2)", "", "unknown interval 'lgo'.*did you mean 'log'"),
