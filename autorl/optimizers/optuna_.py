@@ -81,7 +81,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
         The result is None where some depend on others.
         """
-        if self.problem.space.has_conditions:
+        if self.problem.space.conditions:
             return None
         common: dict[str, BaseDistribution] = _bridge().shared(self._distributions)
         return common
@@ -293,14 +293,14 @@ class TPE(StartedOptimizer[TPEOptions]):
 
     def _sampler(self, seed: int) -> BaseSampler:
         space = self.problem.space
-        valid = self._valid if space.has_constraints else None
+        valid = self._valid if bool(space.forbidden or space.constraints) else None
         sampler: BaseSampler = _bridge().FastTPE(
             known=self._shared(),
             valid=valid,
             n_startup_trials=self._trials_needed,
             n_ei_candidates=self.options.candidates,
             multivariate=True,  # one density of all, which sees how they depend on each other
-            group=space.has_conditions,  # one for each set of parameters that are active together
+            group=bool(space.conditions),  # one for each set of parameters that are active together
             constant_liar=True,  # proposals in flight count as bad: the next is elsewhere
             counts=self._seed_counts(),
             seed=seed,

@@ -1,6 +1,6 @@
 """Export to ConfigSpace, for SMAC, and its configurations.
 
-Constraints that ConfigSpace cannot say are listed by `unexpressed`: reject what breaks them.
+Constraints that ConfigSpace cannot say are left out: reject what breaks them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import Config
 from autorl.space.canonical import frozen
-from autorl.space.configspace_rules import export_constraint
-from autorl.space.configspace_values import exported_name, exported_value, imported_value, is_native
+from autorl.space.configspace_rules import (
+    export_constraint,
+    exported_name,
+    exported_value,
+    imported_value,
+    is_native,
+)
 from autorl.space.core import SpaceCore
 from autorl.space.expressions import FLIPPED
 from autorl.space.hyperparameter import Hyperparameter
@@ -46,16 +51,6 @@ def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
         if relation is not None:
             exported.add(relation)
     return exported
-
-
-def unexpressed(space: SpaceCore) -> tuple[str, ...]:
-    """List the constraints that the ConfigSpace does not hold."""
-    exported = to_configspace(space)
-    return tuple(
-        constraint.text
-        for constraint in space.constraints
-        if export_constraint(space, constraint, exported) is None
-    )
 
 
 def to_configuration(
@@ -92,13 +87,13 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
         return ConfigSpace.Constant(name, default, meta=meta)
     if not item.numeric:
         choices = [exported_value(item, choice) for choice in item.choices]
-        if item.type == "ordinal":
-            return ConfigSpace.OrdinalHyperparameter(
-                name, choices, default_value=default, meta=meta
-            )
-        return ConfigSpace.CategoricalHyperparameter(
-            name, choices, default_value=default, meta=meta
+        is_ordinal = item.type == "ordinal"
+        kind: Any = (
+            ConfigSpace.OrdinalHyperparameter
+            if is_ordinal
+            else ConfigSpace.CategoricalHyperparameter
         )
+        return kind(name, choices, default_value=default, meta=meta)
     lower, upper = item.bounds
     if item.type == "int":
         return ConfigSpace.UniformIntegerHyperparameter(

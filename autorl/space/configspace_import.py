@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import InputError, freeze
 from autorl.space.canonical import frozen
-from autorl.space.configspace_rules import read_condition_text, read_forbidden_clause
-from autorl.space.configspace_values import ONE_MINUS
+from autorl.space.configspace_rules import ONE_MINUS, read_condition_text, read_forbidden_clause
 from autorl.space.define import define_space
 from autorl.space.hyperparameter import Hyperparameter, Scale
 from autorl.space.space import Space
@@ -70,21 +69,19 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
             default=default,
             changeable=changeable,
         )
-    if isinstance(item, ConfigSpace.OrdinalHyperparameter):
-        choices = [_read_json(meta, frozen(choice)) for choice in item.sequence]
-        return Hyperparameter.ordinal(
-            item.name, choices, default=_read_json(meta, default), changeable=changeable
-        )
-    if isinstance(item, ConfigSpace.CategoricalHyperparameter):
+    is_ordinal = isinstance(item, ConfigSpace.OrdinalHyperparameter)
+    if is_ordinal or isinstance(item, ConfigSpace.CategoricalHyperparameter):
         # Equal weights are what every choice has without any.
-        if item.weights is not None and len(set(item.weights)) > 1:
+        if not is_ordinal and item.weights is not None and len(set(item.weights)) > 1:
             raise InputError(
                 "weighted choices are not supported", key=f"hyperparameters.{item.name}"
             )
-        choices = [_read_json(meta, frozen(choice)) for choice in item.choices]
-        return Hyperparameter.categorical(
-            item.name, choices, default=_read_json(meta, default), changeable=changeable
-        )
+        choices = [
+            _read_json(meta, frozen(choice))
+            for choice in (item.sequence if is_ordinal else item.choices)
+        ]
+        choose = Hyperparameter.ordinal if is_ordinal else Hyperparameter.categorical
+        return choose(item.name, choices, default=_read_json(meta, default), changeable=changeable)
     kind = type(item).__name__
     raise InputError(
         f"{kind} is not supported: give uniform bounds", key=f"hyperparameters.{item.name}"

@@ -191,16 +191,6 @@ class SpaceCore:
     # Structure
 
     @property
-    def has_conditions(self) -> bool:
-        """Whether any hyperparameter is conditional."""
-        return bool(self.conditions)
-
-    @property
-    def has_constraints(self) -> bool:
-        """Whether there are constraints or forbidden combinations."""
-        return bool(self._rules)
-
-    @property
     def missing(self) -> tuple[str, ...]:
         """Names in constraints that still need a number: see `with_constants`."""
         return tuple(self._missing)
@@ -281,9 +271,10 @@ class SpaceCore:
 
     def _problem(self, config: Mapping[str, object]) -> tuple[str, str] | None:
         """Find the first fault of a configuration: (key, message)."""
-        for name in config:
-            if name not in self.hyperparameters:
-                return str(name), f"unknown hyperparameter{one_of(str(name), self.names, 'known')}"
+        try:
+            self._require_known(config)
+        except InputError as error:
+            return str(error.key), error.message
         for name, hyperparameter in self.hyperparameters.items():
             problem = hyperparameter.problem(config[name]) if name in config else None
             if problem:

@@ -39,8 +39,8 @@ def extended(
         InputError: `key` is the path inside the definition.
     """
     base = read_base(definition[EXTENDS])
-    own_parts = _parts(definition)
-    base_parts = _parts(base)
+    own_parts = parts_of(definition)
+    base_parts = parts_of(base)
     entries: dict[str, Any] = {
         name: long_form(name, entry) for name, entry in base_parts["hyperparameters"].items()
     }
@@ -76,7 +76,7 @@ def extended(
     }
 
 
-def _parts(definition: Mapping[str, object]) -> dict[str, Any]:
+def parts_of(definition: Mapping[str, object]) -> dict[str, Any]:
     """Give the parts of a definition, empty where it has none.
 
     Raises:

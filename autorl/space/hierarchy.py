@@ -57,12 +57,10 @@ class Hierarchy:
 
         A parent without a value counts as inactive.
         """
-        active: dict[str, Any] = {}
-        for name in self.hyperparameters:
-            condition = self.conditions.get(name)
-            if name in values and (condition is None or condition.holds(active)):
-                active[name] = values[name]
-        return active
+        names = self.active_names(values)
+        return {
+            name: values[name] for name in self.hyperparameters if name in names & values.keys()
+        }
 
     def active_names(self, values: Mapping[str, object]) -> frozenset[str]:
         """Name the active hyperparameters, with or without a value of their own."""

@@ -10,6 +10,7 @@ import numpy as np
 from autorl.core.plain_text import shown
 from autorl.core.types import Config, InputError
 from autorl.space.algorithms import ALGORITHM
+from autorl.space.canonical import spelled
 from autorl.space.hierarchy import Hierarchy
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
@@ -133,16 +134,9 @@ def _decided(tree: Tree, values: Mapping[str, object], remaining: Collection[str
 
 
 def _text(tree: Tree) -> str:
-    """Write a condition as the hash of a restricted space spells it."""
+    """Write a condition."""
     if isinstance(tree, Junction):
         return f" {tree.kind} ".join(f"({_text(part)})" for part in tree.parts)
     assert isinstance(tree, Comparison), "a condition computes no numbers"
     literal = tree.values if tree.operator == "in" else tree.values[0]
-    return f"{tree.parent.name} {tree.operator} {_spelled(literal)}"
-
-
-def _spelled(value: object) -> str:
-    """Spell a literal as Python does, but null as expressions do."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(_spelled(item) for item in value)}]"
-    return "null" if value is None else repr(value)
+    return f"{tree.parent.name} {tree.operator} {spelled(literal)}"

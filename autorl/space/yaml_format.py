@@ -14,7 +14,7 @@ from autorl.core.shipped import shipped_folder
 from autorl.core.types import InputError
 from autorl.space.define import define_space
 from autorl.space.document import Dumper, read_document, unknown_key
-from autorl.space.extend import EXTENDS, extended
+from autorl.space.extend import EXTENDS, extended, parts_of
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
 from autorl.space.schedules import expand
 from autorl.space.short_form import long_form
@@ -154,21 +154,17 @@ def read_space(definition: object, constants: Mapping[str, float] | None = None)
     Raises:
         InputError: `key` is the path inside the definition.
     """
-    if definition is None:
-        raise InputError(
-            "the search space is empty: expected `hyperparameters:` and at least one of them"
-        )
     content = _mapping(definition, None)
     for key in content:
         if key not in _TOP:
             raise InputError(unknown_key(key, _TOP), key=str(key))
     if "hyperparameters" not in content:
         raise InputError("a search space needs `hyperparameters:`")
-    entries = _mapping(content["hyperparameters"], "hyperparameters")
-    texts = _optional(content, "conditions", Mapping)
+    parts = parts_of(content)
+    texts = parts["conditions"]
     hyperparameters: list[Hyperparameter] = []
     conditions: dict[str, Any] = {}
-    for name, entry in entries.items():
+    for name, entry in parts["hyperparameters"].items():
         (hyperparameter, *helpers), schedule_conditions = read_hyperparameter(name, entry)
         hyperparameters += [hyperparameter, *helpers]
         inherited = {helper.name: texts[name] for helper in helpers if name in texts}
@@ -182,9 +178,9 @@ def read_space(definition: object, constants: Mapping[str, float] | None = None)
     return define_space(
         hyperparameters,
         conditions=conditions,
-        forbidden=_optional(content, "forbidden", list),
-        constraints=_optional(content, "constraints", list),
-        constants={**_optional(content, "constants", Mapping), **outer},
+        forbidden=parts["forbidden"],
+        constraints=parts["constraints"],
+        constants={**parts["constants"], **outer},
     )
 
 
@@ -272,17 +268,6 @@ def _required(entry: Mapping[str, object], key: str, path: str) -> Any:
     if key not in entry:
         raise InputError(f"{shown(key)} is missing", key=f"{path}.{key}")
     return entry[key]
-
-
-def _optional(definition: Mapping[str, object], key: str, kind: type) -> Any:
-    value = definition.get(key)
-    if value is None:
-        return {} if kind is Mapping else []
-    if kind is list and not isinstance(value, list | tuple):
-        raise InputError(f"expected a list, got {shown(value)}", key=key)
-    if kind is Mapping:
-        return _mapping(value, key)
-    return value
 
 
 def _mapping(value: object, key: str | None) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from autorl import InputError, SeedPlan, Tuner, tune
-from autorl.space.optuna_import import from_optuna
+from autorl.space.foreign import from_optuna
 
 DISTRIBUTIONS = {
     "rate": FloatDistribution(1e-5, 1e-1, log=True),

@@ -75,7 +75,7 @@ def test_repair_leaves_valid_configurations_alone_and_names_bound_the_move(
         if name in moved and name not in space.changeable:
             assert moved[name] == config[name]
     # A move that would switch something fixed on or off is not made: conditions may hold all.
-    free = not (space.has_constraints or space.to_dict().get("conditions"))
+    free = not (space.forbidden or space.constraints or space.conditions)
     if free and any(_can_move(space, name) for name in space.changeable & set(config)):
         assert moved != config
 
