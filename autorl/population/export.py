@@ -343,7 +343,7 @@ def _environment(environment: Environment) -> Any:
     observations: Any = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
     if environment.observation_type == "uint8":
         observations = gymnasium.spaces.Box(0, 255, shape, np.uint8)
-    actions: Any = gymnasium.spaces.Discrete(environment.n_actions)
-    if not environment.n_actions:
-        actions = gymnasium.spaces.Box(*environment.bounds.astype(np.float32), dtype=np.float32)
-    return StandIn(observations, actions)
+    if environment.n_actions:
+        return StandIn(observations, gymnasium.spaces.Discrete(environment.n_actions))
+    bounds = environment.bounds.astype(np.float32)
+    return StandIn(observations, gymnasium.spaces.Box(*bounds, dtype=np.float32))

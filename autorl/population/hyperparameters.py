@@ -83,9 +83,8 @@ class Setting:
         Raises:
             InputError: it is not a value of this hyperparameter.
         """
-        if self.special is not None and value == self.special[0]:
-            return self.special[1]
-        if self.special is not None and value is None and self.special[0] == "none":
+        word = "none" if value is None else value
+        if self.special is not None and word == self.special[0]:
             return self.special[1]
         if self.codes is not None:
             if not isinstance(value, str) or value not in self.codes:
@@ -224,18 +223,20 @@ def read_back(
 
     Schedules are read at `step`.
     """
-    progress = step / values["horizon"]
-    applied = {}
-    for name, setting in settings.items():
-        if name not in config:
-            continue
-        if setting.scheduled and values[f"{name}_shape"] != CONSTANT:
-            shape = int(values[f"{name}_shape"])
-            end = float(values[f"{name}_end"])
-            applied[name] = float(scheduled(float(values[name]), end, shape, float(progress)))
-        else:
-            applied[name] = setting.decode(values[name])
-    return applied
+    return {
+        name: value_at(setting, name, values, step)
+        for name, setting in settings.items()
+        if name in config
+    }
+
+
+def value_at(setting: Setting, name: str, values: Record, step: int) -> Any:
+    """Read a hyperparameter from a record, a scheduled one at `step`."""
+    if not setting.scheduled or values[f"{name}_shape"] == CONSTANT:
+        return setting.decode(values[name])
+    shape = int(values[f"{name}_shape"])
+    progress = float(step / values["horizon"])
+    return float(scheduled(float(values[name]), float(values[f"{name}_end"]), shape, progress))
 
 
 @kernel

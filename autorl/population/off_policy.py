@@ -34,7 +34,7 @@ from autorl.population.normalisation import (
     observer_of,
 )
 from autorl.population.outside import Step, Worlds, no_step
-from autorl.population.replay import Replay, claim, cut, member_replay
+from autorl.population.replay import Replay, claim, cut, new_replay
 
 
 class Target(NamedTuple):
@@ -243,7 +243,7 @@ def new_state(
     n_envs = int(hp.n_envs)
     return {
         "member": new_member(key, parameters, environment, n_envs),
-        "replay": member_replay(environment, hp, parameters.dtype),
+        "replay": new_replay(environment, hp, parameters.dtype),
         **parts,
         **normaliser_part(environment, n_envs, float(hp.gamma)),
     }

@@ -196,10 +196,6 @@ class EpisodeMonitor(gym.Wrapper[Any, Any, Any, Any]):
             self.finished = (self.returned, self.length)
         return observation, reward, terminated, truncated, info
 
-    def so_far(self) -> tuple[float, int]:
-        """Return return and length of the running episode."""
-        return self.returned, self.length
-
     def take(self) -> tuple[float, int] | None:
         """Return the episode that ended, once."""
         finished = self.finished

@@ -89,7 +89,7 @@ def evaluate(
                 finished = monitors[slot].take()
                 # A limit among the wrappers, below that of the task, ends every episode.
                 if finished is None and truncated:
-                    finished = monitors[slot].so_far()
+                    finished = monitors[slot].returned, monitors[slot].length
                 if finished is None:  # a wrapper ended it (a life lost), the task goes on
                     observations[slot] = envs[slot].reset()[0]
                     continue

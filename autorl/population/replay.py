@@ -56,38 +56,22 @@ class Replay(NamedTuple):
     top: Array
 
 
-def new_replay(
-    environment: Environment,
-    capacity: int,
-    prioritized: bool,
-    dtype: npt.DTypeLike,
-    *,
-    marks_ends: bool = False,
-) -> Replay:
-    """Make an empty memory.
+def new_replay(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Replay:
+    """Make an empty memory for a record with `buffer_size`, `n_envs` and `n_steps`.
 
-    Pages of `rows` cost memory only once they are written. `n_step_return` needs `marks_ends`.
+    Pages of `rows` cost memory only once they are written.
     """
-    leaves = _leaves(capacity) if prioritized else 0
-    width = 2 * environment.observation_size + environment.action_size + 2 + int(marks_ends)
+    n_envs = int(hp.n_envs)
+    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
+    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
+    leaves = _leaves(capacity) if getattr(hp, "prioritized", False) else 0
+    width = 2 * environment.observation_size + environment.action_size + 2 + int(hp.n_steps > 1)
     return Replay(
         rows=np.zeros((capacity, width), dtype),
         counts=np.array([0, capacity], np.int64),
         tree=np.zeros(2 * leaves),
         top=np.ones(1),  # until an error is known all priorities are equal
     )
-
-
-def member_replay(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Replay:
-    """Make the empty memory of a member.
-
-    Its record has `buffer_size`, `n_envs` and `n_steps`.
-    """
-    n_envs = int(hp.n_envs)
-    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
-    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
-    prioritized = bool(getattr(hp, "prioritized", False))
-    return new_replay(environment, capacity, prioritized, dtype, marks_ends=bool(hp.n_steps > 1))
 
 
 def trimmed(replay: Replay) -> Replay:
@@ -120,7 +104,7 @@ def restored(replay: Replay) -> Replay:
 def cut(replay: Replay, n_envs: int) -> None:
     """End the episodes in the memory: each environment's next transition begins another.
 
-    The memory must mark the ends of episodes (`new_replay`).
+    The memory must mark the ends of episodes, as one of several summed steps does.
     """
     written = int(replay.counts[WRITTEN])
     newest = written - 1 - np.arange(min(n_envs, written))

@@ -13,7 +13,7 @@ from typing import Any
 
 from autorl.population.descent import RMSPROP, RMSPROP_ALPHA
 from autorl.population.engine import Algorithm
-from autorl.population.hyperparameters import CONSTANT, SHAPES, Record, Setting, scheduled
+from autorl.population.hyperparameters import CONSTANT, SHAPES, Record, Setting, value_at
 from autorl.population.networks import hidden_widths
 
 
@@ -99,14 +99,12 @@ def _value(name: str, setting: Setting, hp: Record, step: int) -> tuple[Any, lis
 
     Returns it, and what is to be said of a schedule that it cannot follow.
     """
-    value = setting.decode(hp[name])
     if not setting.scheduled or hp[f"{name}_shape"] == CONSTANT:
-        return value, []
-    code = int(hp[f"{name}_shape"])
-    shape = next(word for word, number in SHAPES.items() if number == code)
+        return setting.decode(hp[name]), []
+    shape = next(word for word, code in SHAPES.items() if code == hp[f"{name}_shape"])
     end = float(hp[f"{name}_end"])
     if setting.sb3 == "function":
         return Schedule(float(hp[name]), end, shape), []
-    note = f"{name} went from {value!r} to {end!r} ({shape}), Stable-Baselines3 keeps it constant"
-    progress = step / float(hp["horizon"])
-    return float(scheduled(float(hp[name]), end, code, progress)), [note]
+    start = setting.decode(hp[name])
+    note = f"{name} went from {start!r} to {end!r} ({shape}), Stable-Baselines3 keeps it constant"
+    return value_at(setting, name, hp, step), [note]

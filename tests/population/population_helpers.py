@@ -85,24 +85,6 @@ def trained_in_python(
     return state
 
 
-def made_up_agent(name: str, seed: int, environment: Environment, **config: Any) -> Any:
-    """(record, agent, parameters, target's) of SAC or TD3, with a full memory of made-up rows."""
-    _, hp, state = make(name, seed, environment, np.float64, **config)
-    generator = np.random.default_rng(seed)
-    parameters, target = state["member"].parameters, state["target"].parameters
-    parameters += 0.5 * generator.normal(size=len(parameters)) * (parameters != 0.0)
-    target += 0.5 * generator.normal(size=len(target)) * (target != 0.0)
-    if name == "sac":
-        parameters[-1] = generator.normal()
-    agent = importlib.import_module(f"autorl.population.{name}").make_agent(state, environment, hp)
-    rows = agent.replay.rows
-    rows[:] = generator.normal(size=rows.shape)
-    rows[:, -1] = generator.integers(2, size=len(rows))
-    agent.replay.counts[0] = len(rows)
-    agent.batch[:] = generator.integers(len(rows), size=len(agent.batch))
-    return hp, agent, parameters, target
-
-
 def ppo_parts(hp: Any, state: Any, environment: Environment) -> tuple[ppo.Agent, ppo.Rollout]:
     """Agent and rollout memory of a PPO member."""
     agent = ppo.make_agent(state["member"].parameters, environment, hp, observer_of(state))

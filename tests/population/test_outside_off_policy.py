@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import outside_tasks
@@ -177,7 +178,9 @@ def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp
 
 def test_a_cut_ends_the_newest_row_of_each_environment():
     environment = outside_environment(EnvironmentSpec(CARTPOLE))
-    memory = replay.new_replay(environment, 7, False, np.float64, marks_ends=True)
+    memory = replay.new_replay(
+        environment, SimpleNamespace(buffer_size=7, n_envs=1, n_steps=3), np.float64
+    )
     replay.cut(memory, 3)
     assert not memory.rows.any()  # none has a row yet
     memory.counts[replay.WRITTEN] = 8  # the newest are in rows 0, 6 and 5

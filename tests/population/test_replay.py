@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from population_helpers import CARTPOLE
@@ -17,7 +19,8 @@ def _plain_python_overflows_quietly():
 
 
 def _filled(capacity, n, priorities=()):
-    replay = memory.new_replay(CARTPOLE, capacity, bool(len(priorities)), np.float32)
+    hp = SimpleNamespace(buffer_size=capacity, n_envs=1, n_steps=1, prioritized=len(priorities))
+    replay = memory.new_replay(CARTPOLE, hp, np.float32)
     for i in range(n):
         row = memory.claim(replay)
         replay.rows[row] = i

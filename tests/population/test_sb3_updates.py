@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from outside_runs import NORMALISE_OPTIONS as OPTIONS
-from population_helpers import make
+from population_helpers import TWO, make
 
 from autorl.core.types import FrozenMap
 from autorl.population import a2c, ddpg, dqn, engine, export, minibatch, ppo, rng, sac, td3
-from autorl.population.environments import ENVIRONMENTS
+from autorl.population.environments import ENVIRONMENTS as NATIVE
 from autorl.population.members import UPDATES, World, begin
 from autorl.population.normalisation import begin_observed
 from autorl.population.sb3_arguments import sb3_arguments
@@ -34,6 +34,7 @@ pytestmark = [
 ]
 
 ITERATIONS = 6
+ENVIRONMENTS = {**NATIVE, "Two": replace(TWO, id="Two")}
 NET = {"net_width": 9, "net_depth": 2}
 _A2C = {
     "n_epochs": 1,
@@ -68,6 +69,7 @@ ON_POLICY = {
         }
         | {"gamma": 0.9, "gae_lambda": 0.7, "normalize_advantage": False, "activation": "relu"},
     ),
+    "ppo-two-actions": ("PPO", "Two", {**ROLLOUT, "net_depth": 1, "batch_size": 36}),
     "ppo-continuous": ("PPO", "Pendulum-v1", {**ROLLOUT, "ent_coef": 0.01}),
     "a2c": ("A2C", "CartPole-v1", _A2C),
     "a2c-continuous": ("A2C", "Pendulum-v1", {**_A2C, "ent_coef": 0.01, "vf_coef": 0.25}),
@@ -116,6 +118,8 @@ OFF_POLICY = {
         "MountainCarContinuous-v0",
         {**REPLAY, "activation": "tanh", "noise_type": "ornstein-uhlenbeck", "noise_std": 0.5},
     ),
+    "sac-two-actions": ("SAC", "Two", {**REPLAY, "net_depth": 3, "net_width": 5, "batch_size": 1}),
+    "td3-two-actions": ("TD3", "Two", {**REPLAY, "net_depth": 1, "batch_size": 1}),
     "sac-entropy": ("SAC", "Pendulum-v1", {**REPLAY, "target_entropy": -3.0, "tau": 0.1}),
 }
 PAGES = {"DQN": dqn, "SAC": sac, "TD3": td3, "DDPG": td3}
@@ -343,8 +347,8 @@ def _next_batch(page, state, agent, hp, noise):
     seed = rng.bits(rng.stream(key, rng.UPDATE), update)
     streams = [seed] if page is td3 else [rng.stream(seed, 0), rng.stream(seed, 1)]
     for stream in streams:
-        draws = [rng.normal(stream, r) for r in range(n)]
-        noise.append(torch.tensor(draws, dtype=torch.float64)[:, None])
+        draws = [rng.normal(stream, i) for i in range(n * agent.actions.shape[1])]
+        noise.append(torch.tensor(draws, dtype=torch.float64).reshape(n, -1))
 
 
 # Loops over a quarter of a million parameters in plain Python are slow.

@@ -5,98 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from population_helpers import (
-    CARTPOLE,
-    OFF_POLICY,
-    PENDULUM,
-    TWO,
-    advanced,
-    close,
-    made_up_agent,
-    make,
-    same,
-    torch_mlp,
-)
+from population_helpers import CARTPOLE, OFF_POLICY, PENDULUM, TWO, advanced, make, same
 
 from autorl.population import a2c, ddpg, engine, td3
 from autorl.population.members import UPDATES
 from autorl.population.networks import hidden_widths
-
-
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 10_000),
-    width=st.integers(1, 9),
-    depth=st.integers(1, 3),
-    activation=st.sampled_from(["tanh", "relu"]),
-    rows=st.integers(1, 12),
-    two=st.booleans(),
-    critics=st.integers(1, 2),
-    gamma=st.floats(0.0, 1.0),
-    noise=st.floats(0.0, 1.0),
-    limit=st.floats(0.0, 1.0),
-)
-def test_both_gradients_are_those_of_sb3s_losses(
-    seed, width, depth, activation, rows, two, critics, gamma, noise, limit
-):
-    torch = pytest.importorskip("torch")
-    environment = TWO if two else PENDULUM
-    config = {
-        "net_width": width,
-        "net_depth": depth,
-        "activation": activation,
-        "batch_size": rows,
-        "gamma": gamma,
-        "n_critics": critics,
-        "target_policy_noise": noise,
-        "target_noise_clip": limit,
-    }
-    hp, agent, parameters, target = made_up_agent(
-        "td3", seed, environment, buffer_size=30, **config
-    )
-    inputs, size = environment.observation_size, environment.action_size
-    with np.errstate(over="ignore"):
-        td3.critic_targets(agent, hp, np.uint64(seed))
-        draws = [td3.rng.normal(np.uint64(seed), k) for k in range(rows * size)]
-    td3.critic_gradient(agent, hp)
-    critic_gradient = agent.gradient.copy()
-    td3.actor_gradient(agent)
-
-    flat, old = torch.tensor(parameters, requires_grad=True), torch.tensor(target)
-    a, c = len(agent.actor.parameters), len(agent.first.parameters)
-    batch = torch.tensor(agent.replay.rows[agent.batch])
-    s, following, action = (
-        batch[:, :inputs],
-        batch[:, inputs : 2 * inputs],
-        batch[:, 2 * inputs : 2 * inputs + size],
-    )
-
-    def actor(values, x):
-        return torch.tanh(torch_mlp(torch, values[:a], agent.actor, x))
-
-    def judged(values, x, u):
-        both = torch.cat([x, u], 1)
-        parts = values[a:].split(c)
-        return [torch_mlp(torch, part, agent.first, both)[:, 0] for part in parts]
-
-    with torch.no_grad():
-        smoothing = noise * torch.tensor(draws, dtype=torch.float64).reshape(rows, size)
-        smoothing = smoothing.clamp(-limit, limit)
-        next_action = (actor(old, following) + smoothing).clamp(-1, 1)
-        low = torch.stack(judged(old, following, next_action)).amin(0)
-        y = batch[:, -2] + (1 - batch[:, -1]) * gamma * low
-    values = judged(flat, s, action)
-    assert len(values) == critics
-    critic_loss = sum(((q - y) ** 2).mean() for q in values)
-    actor_loss = -judged(flat, s, actor(flat, s))[0].mean()
-
-    def gradient(loss):
-        return torch.autograd.grad(loss, flat, retain_graph=True)[0].numpy()
-
-    assert close(critic_gradient[a:], gradient(critic_loss)[a:])
-    assert close(agent.gradient[:a], gradient(actor_loss)[:a])
 
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
