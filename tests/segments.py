@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from autorl.core.types import (
     Config,
     EnvironmentSpec,
+    InputError,
     Outcome,
     Segment,
     SegmentId,
@@ -16,6 +19,8 @@ from autorl.core.types import (
     freeze,
 )
 from autorl.executors.worker import run_segment
+from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import load_spec
 from autorl.trainers import load
 
 
@@ -59,6 +64,14 @@ def train(one: Segment) -> Outcome:
 def run(one: Segment) -> Outcome:
     """The outcome as a worker gives it, where an error is a message."""
     return run_segment(load, one, lambda report: None)
+
+
+def refusal(document: Mapping[str, Any]) -> InputError:
+    """The error of a study that is refused before it trains."""
+    spec = load_spec(document)
+    with pytest.raises(InputError) as caught:
+        check(spec, trainer_loader(spec))
+    return caught.value
 
 
 def run_well(one: Segment) -> Outcome:

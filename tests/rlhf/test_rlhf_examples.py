@@ -63,6 +63,7 @@ def test_conversations_are_rendered_and_their_last_message_is_the_completion():
 
 
 PROMPT = {"prompt": "p"}
+DONE = {"prompt": "p", "completion": "c"}
 TALK = [say("user", "u"), say("assistant", "a")]
 
 
@@ -71,29 +72,21 @@ TALK = [say("user", "u"), say("assistant", "a")]
     [
         (PROMPT, {"prompt": ""}, "row 2: expected a text or messages in 'prompt', got ''"),
         (PROMPT, {"question": "p"}, "row 2: nothing in column 'prompt'"),
+        (DONE, PROMPT | {"completion": 3}, "row 2: expected a text or one message"),
         (
-            PROMPT | {"completion": "c"},
-            PROMPT | {"completion": 3},
-            "row 2: expected a text or one message",
-        ),
-        (
-            PROMPT | {"ranking": ["a", "b"]},
-            PROMPT | {"ranking": ["a"]},
+            *(PROMPT | {"ranking": ["a", "b"]}, PROMPT | {"ranking": ["a"]}),
             "row 2: expected in 'ranking' at least two",
         ),
         (
-            PROMPT | {"completion": "c", "label": 1},
-            PROMPT | {"completion": "c", "label": "maybe"},
+            *(DONE | {"label": 1}, DONE | {"label": "maybe"}),
             "row 2: expected true or false in 'label', got 'maybe'",
         ),
         (
-            {"chosen": TALK, "rejected": TALK},
-            {"chosen": "a", "rejected": "b"},
+            *({"chosen": TALK, "rejected": TALK}, {"chosen": "a", "rejected": "b"}),
             "row 2: chosen and rejected are texts, so a column `prompt` is needed",
         ),
         (
-            {"question": "p"},
-            {"question": "q"},
+            *({"question": "p"}, {"question": "q"}),
             "row 1: its columns are question; expected prompt · prompt, chosen",
         ),
     ],

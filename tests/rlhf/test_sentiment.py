@@ -19,17 +19,20 @@ from autorl.trainers.language.tasks.sentiment import (
     snippets,
 )
 
-GOOD, BAD, FILLER = (
-    ("lovely", "funny"),
-    ("dull", "awful"),
-    ("film", "plot", "cast", "scene", "story", "it's"),
-)
+GOOD = ("lovely", "funny")
+BAD = ("dull", "awful")
+FILLER = ("film", "plot", "cast", "scene", "story", "it's")
 
 
-def member(archive, name, content):
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    archive.addfile(info, io.BytesIO(content))
+def packed(**members):
+    """The bytes of an archive; keys are paths."""
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return memory.getvalue()
 
 
 def write_archive(path, n=120):
@@ -43,24 +46,13 @@ def write_archive(path, n=120):
         scores = (rng.integers(0, 5, size=5) if good else -rng.integers(0, 5, size=5)).tolist()
         texts.append(f"{number}\t{np.mean(scores)}\t{' '.join(words).capitalize()}!")
         ratings.append(f"{number}\t{np.mean(scores)}\t1.0\t{scores}")
-    inner = io.BytesIO()
-    with tarfile.open(fileobj=inner, mode="w:gz") as archive:
-        member(
-            archive,
-            "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt",
-            "\r\n".join(texts).encode(),
-        )
-        member(
-            archive,
-            "hutto_ICWSM_2014/movieReviewSnippets_anonDataRatings.txt",
-            "\r\n".join(ratings).encode(),
-        )
-    with tarfile.open(path, mode="w:gz") as archive:
-        member(
-            archive,
-            "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
-            inner.getvalue(),
-        )
+    files = {"GroundTruth": texts, "anonDataRatings": ratings}
+    inner = {
+        f"hutto_ICWSM_2014/movieReviewSnippets_{name}.txt": "\r\n".join(lines).encode()
+        for name, lines in files.items()
+    }
+    place = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
+    path.write_bytes(packed(**{place: packed(**inner)}))
 
 
 @pytest.fixture
@@ -78,11 +70,8 @@ def test_texts_and_ratings_are_read_by_number(archive):
     assert set(known) == {*GOOD, *BAD, *FILLER, "too", "short"}
     for snippet in found:
         assert len(snippet.words) == len(snippet.ratings) == 5
-        assert (
-            min(snippet.ratings) >= 0
-            if set(snippet.words) & set(GOOD)
-            else max(snippet.ratings) <= 0
-        )
+        liked = bool(set(snippet.words) & set(GOOD))
+        assert min(snippet.ratings) >= 0 if liked else max(snippet.ratings) <= 0
 
 
 def test_rare_words_are_left_out(archive, monkeypatch):

@@ -8,24 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from segments import segment_of
 
-from autorl.core.types import CheckpointError, Config, Segment, TrainerSpec
+from autorl.core.types import CheckpointError, Segment
 from autorl.store.checkpoints import writing
 from autorl.trainers.saved_state import read, write
 
 
 def segment(folder: Path | str) -> Segment:
-    spec = TrainerSpec("synthetic")
-    return Segment(
-        id="s",
-        trainer=spec,
-        config=Config(),
-        seed=0,
-        role="tuning",
-        until=1,
-        horizon=1,
-        folder=str(folder),
-    )
+    return segment_of("s", until=1, horizon=1, folder=str(folder))
 
 
 def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path) -> None:

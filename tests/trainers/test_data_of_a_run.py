@@ -73,20 +73,16 @@ def test_a_rollout_longer_than_the_run_is_refused(tmp_path):
 
 
 def study(**changes):
-    document = {
-        "trainer": {
-            "name": "sb3/ppo",
-            "kwargs": {name: PPO[name] for name in ("n_epochs", "batch_size")},
-        },
-        "environment": {"id": LINE.id, "n_envs": 8},
-        "space": {"n_steps": {"type": "ordinal", "choices": [8, 64, 512], "default": 512}},
-        "fidelity": {"steps": 8000, "evaluations": 4, "episodes": 2},
-        "optimizer": "grid",
-        "budget": {"configurations": 3},
-        "seeds": {"tuning": 1, "test": 0},
-        "executor": {"name": "in_process"},
-    }
-    return Study.in_memory(load_spec(document | changes))
+    kwargs = {name: PPO[name] for name in ("n_epochs", "batch_size")}
+    document = {"trainer": {"name": "sb3/ppo", "kwargs": kwargs}, "optimizer": "grid"}
+    document |= {"environment": {"id": LINE.id, "n_envs": 8}, "space": rollouts(8, 64, 512)}
+    document |= {"fidelity": {"steps": 8000, "evaluations": 4, "episodes": 2}}
+    document |= {"budget": {"configurations": 3}, "seeds": {"tuning": 1, "test": 0}}
+    return Study.in_memory(load_spec({**document, "executor": {"name": "in_process"}, **changes}))
+
+
+def rollouts(*choices):
+    return {"n_steps": {"type": "ordinal", "choices": [*choices], "default": choices[-1]}}
 
 
 def test_no_run_of_a_study_trains_more_than_it_is_charged():
@@ -101,10 +97,8 @@ def test_no_run_of_a_study_trains_more_than_it_is_charged():
 
 
 def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
-    halted = study(
-        optimizer={"name": "grid", "stop": "median", "rungs": 4, "grace": 4},
-        space={"n_steps": {"type": "ordinal", "choices": [32, 128, 256], "default": 256}},
-    )
+    median = {"name": "grid", "stop": "median", "rungs": 4, "grace": 4}
+    halted = study(optimizer=median, space=rollouts(32, 128, 256))
     halted.run()
     query = "SELECT until, to_step, config FROM segments JOIN proposals USING (proposal) "
     rows = halted.store.query(query + "JOIN configurations USING (config_id)")
@@ -115,9 +109,6 @@ def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
 
 
 def test_a_study_whose_runs_never_train_says_so():
-    long = {
-        "n_steps": {"type": "ordinal", "choices": [1024, 2048], "default": 2048},
-        "gamma": {"type": "float", "lower": 0.8, "upper": 0.9},
-    }
+    long = rollouts(1024, 2048) | {"gamma": {"type": "float", "lower": 0.8, "upper": 0.9}}
     with pytest.raises(StudyError, match="longer than a run, 8,000 steps"):
         study(space=long, optimizer="random", budget={"runs": 4}).run()

@@ -4,7 +4,6 @@ verl and OpenRLHF need GPUs: their place is taken by a script that prints lines 
 command line is run for real, offline, on a tiny model.
 """
 
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from segments import segment, train
 
-from autorl.core.types import Status
+from autorl.core.types import FrozenMap, Status
 from autorl.study import Study
 from autorl.study.spec import load_spec
 from autorl.trainers import load
@@ -49,10 +48,22 @@ def study(name, path, **kwargs):
     """The study file `name`, its programs looked for in `path`, options of the trainer replaced."""
     spec = load_spec(EXAMPLES / f"{name}.yaml")
     trainer = spec.trainer.resolve()
-    changed = replace(
-        trainer, kwargs=type(trainer.kwargs)({**trainer.kwargs, "path": str(path), **kwargs})
-    )
-    return spec, changed
+    options = FrozenMap({**trainer.kwargs, "path": str(path), **kwargs})
+    return spec, replace(trainer, kwargs=options)
+
+
+def faked(name, folder, code, module):
+    """A study whose program prints the lines of another one."""
+    (folder / "fake.py").write_text(code)
+    spec, trainer = study(name, folder)
+    command = trainer.kwargs["command"].replace(f"-m {module}", "fake.py")
+    return spec, replace(trainer, kwargs=FrozenMap({**trainer.kwargs, "command": command}))
+
+
+def shown(outcome, *names):
+    assert outcome.status == Status.DONE
+    reports = outcome.reports
+    return [(report.step, *(report.metrics[name] for name in names)) for report in reports]
 
 
 def run(spec, trainer, until, evaluate_at, config=None):
@@ -66,21 +77,16 @@ def test_a_study_file_loads_and_its_command_is_complete(path):
     trainer = load(spec.trainer.resolve())
     space = spec.search_space
     trainer.check(spec.environment.resolve(), space.names)
-    assert spec.objectives()[0].metric in trainer.metrics.map
-    assert trainer.metrics.map[spec.objectives()[0].metric] not in (
-        "loss",
-        "reward",
-        "critic/score/mean",
-    )
+    of_training = ("loss", "reward", "critic/score/mean")
+    assert trainer.metrics.map[spec.objectives()[0].metric] not in of_training
     assert path.read_text().startswith("# ")
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_study_file_of_our_own_trainers_is_accepted(path):
     pytest.importorskip("trl", reason="the extra `rlhf` is not installed")
-    study = Study.in_memory(
-        load_spec(path)
-    )  # checks the space, the objective, the optimizer and its options
+    # It checks the space, the objective, the optimizer and its options.
+    study = Study.in_memory(load_spec(path))
     assert study.spec.objectives()[0].metric == "gold"
     study.close()
 
@@ -90,51 +96,34 @@ def test_there_is_a_study_file_for_each_of_them():
 
 
 def test_verl_gives_a_curve_of_its_validation_accuracy(tmp_path):
-    (tmp_path / "fake.py").write_text(_VERL)
-    spec, trainer = study("verl-grpo", tmp_path)
-    command = trainer.kwargs["command"].replace("-m verl.trainer.main_ppo", "fake.py")
-    _, trainer = study("verl-grpo", tmp_path, command=command)
+    spec, trainer = faked("verl-grpo", tmp_path, _VERL, "verl.trainer.main_ppo")
     outcome = run(spec, trainer, 60, (20, 40, 60))
-    assert outcome.status == Status.DONE
-    assert [(r.step, r.metrics["accuracy"], r.metrics["train_score"]) for r in outcome.reports] == [
-        (20, 0.02, 0.2),
-        (40, 0.04, 0.4),
-        (60, 0.06, 0.6),
-    ]
+    curve = [(20, 0.02, 0.2), (40, 0.04, 0.4), (60, 0.06, 0.6)]
+    assert shown(outcome, "accuracy", "train_score") == curve
     assert outcome.reports[0].metrics["length"] == 200.5
 
 
-def test_openrlhf_gives_what_it_evaluated_last(tmp_path):
-    (tmp_path / "fake.py").write_text(_OPENRLHF)
-    spec, trainer = study("openrlhf-ppo", tmp_path)
-    command = trainer.kwargs["command"].replace("-m openrlhf.cli.train_ppo_ray", "fake.py")
-    _, trainer = study("openrlhf-ppo", tmp_path, command=command)
-    outcome = run(spec, trainer, 2048, (2048,))
-    assert outcome.status == Status.DONE
-    assert [(r.step, dict(r.metrics)) for r in outcome.reports] == [
-        (2048, {"held_out": 0.08, "reward": 0.8, "kl": 0.02, "length": 88.0})
-    ]
+@pytest.fixture
+def openrlhf(tmp_path):
+    return faked("openrlhf-ppo", tmp_path, _OPENRLHF, "openrlhf.cli.train_ppo_ray")
 
 
-def test_openrlhf_counts_batches_and_the_study_prompts(tmp_path):
-    (tmp_path / "fake.py").write_text(_OPENRLHF)
-    spec, trainer = study("openrlhf-ppo", tmp_path)
-    command = trainer.kwargs["command"].replace("-m openrlhf.cli.train_ppo_ray", "fake.py")
-    _, trainer = study("openrlhf-ppo", tmp_path, command=command)
+def test_openrlhf_gives_what_it_evaluated_last(openrlhf):
+    outcome = run(*openrlhf, 2048, (2048,))
+    last = (2048, 0.08, 0.8, 0.02, 88.0)
+    assert shown(outcome, "held_out", "reward", "kl", "length") == [last]
+
+
+def test_openrlhf_counts_batches_and_the_study_prompts(openrlhf):
+    spec, trainer = openrlhf
     assert spec.evaluation_steps == (2048, 4096, 6144, 8192)
     outcome = run(spec, trainer, 8192, spec.evaluation_steps)
-    assert [(r.step, r.metrics["held_out"], r.metrics["reward"]) for r in outcome.reports] == [
-        (2048, 0.08, 0.8),
-        (4096, 0.16, 1.6),
-        (6144, 0.24, 2.4),
-        (8192, 0.32, 3.2),
-    ]
-    unscaled = {
-        name: value for name, value in trainer.kwargs["metrics"].items() if name != "step_scale"
-    }
-    _, wrong = study(
-        "openrlhf-ppo", tmp_path, command=command, metrics=type(trainer.kwargs)(unscaled)
-    )
+    curve = [(2048, 0.08, 0.8), (4096, 0.16, 1.6), (6144, 0.24, 2.4), (8192, 0.32, 3.2)]
+    assert shown(outcome, "held_out", "reward") == curve
+    unscaled = {**trainer.kwargs["metrics"]}
+    del unscaled["step_scale"]
+    kwargs = FrozenMap({**trainer.kwargs, "metrics": FrozenMap(unscaled)})
+    wrong = replace(trainer, kwargs=kwargs)
     with pytest.raises(RuntimeError, match=r"the last record is of step 32 of 8192.*`step_scale`"):
         run(spec, wrong, 8192, spec.evaluation_steps)
     assert run(spec, wrong, 8192, (8192,)).reports[0].metrics["held_out"] == 0.32
@@ -148,36 +137,28 @@ _CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_
 def test_the_command_line_of_trl_for_real(tmp_path):
     """`trl dpo` from local folders without a network; another learning rate gives another result."""
     pytest.importorskip("trl", reason='needs "autorl[rlhf]"')
-    from autorl.trainers.language.tasks.letters import LETTERS
-    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
+    from rlhf_support import LETTERS, save, write_policy
 
     program = shutil.which("trl") or str(Path(sys.executable).with_name("trl"))
     model, data = tmp_path / "model", tmp_path / "data"
-    new_policy(0, len(LETTERS), hidden=16, layers=1).save_pretrained(model)
-    write_tokenizer(model, LETTERS)
+    write_policy(model)
     data.mkdir()
     rows = [
         {"prompt": "a b", "chosen": f" c {letter}", "rejected": f" x {letter}"}
         for letter in LETTERS * 4
     ]
     for split in ("train", "test"):
-        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        save(data / f"{split}.jsonl", rows)
     spec, trainer = study("trl-dpo", tmp_path)
     command = trainer.kwargs["command"].replace("Qwen/Qwen2.5-0.5B-Instruct", str(model))
     command = command.replace("trl-lib/ultrafeedback_binarized", str(data)).replace(
         "trl dpo", f"{program} dpo {_CPU}", 1
     )
-    offline = {
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": str(tmp_path / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
+    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    offline["HF_DATASETS_CACHE"] = str(tmp_path / "cache")
     _, trainer = study("trl-dpo", tmp_path, command=command, environment_variables=offline)
-    config = {
-        **spec.search_space.default(),
-        "learning_rate": 1e-2,
-        "per_device_train_batch_size": 8,
-    }
+    config = {**spec.search_space.default(), "learning_rate": 1e-2}
+    config["per_device_train_batch_size"] = 8
     outcome = run(spec, trainer, 8, (4, 8), config)
     assert outcome.status == Status.DONE
     assert [report.step for report in outcome.reports] == [4, 8]

@@ -43,7 +43,8 @@ OPAQUE = EnvironmentSpec("trainer_environments:OpaqueTest-v0")
 PPO_KWARGS = FrozenMap(n_steps=16, batch_size=16, n_epochs=1, net_arch=(8,))
 DQN_KWARGS = FrozenMap(learning_starts=16, batch_size=8, buffer_size=100, net_arch=(8,))
 NOT_OPENED = (
-    "environment state not opened, a pickle this installation did not write (--trust opens it)"
+    "environment state not opened, a pickle this installation did not write (--trust opens it): "
+    "new episodes at step 64"
 )
 
 
@@ -75,12 +76,9 @@ def networks(outcome: Outcome) -> dict[str, Any]:
 def same(one: Outcome, other: Outcome) -> bool:
     """Whether two runs ended with the same networks, to the bit, and the same scores."""
     first, second = networks(one), networks(other)
-    equal = first.keys() == second.keys() and all(
-        torch.equal(first[name], second[name]) for name in first
-    )
-    return equal and [report.metrics for report in one.reports] == [
-        report.metrics for report in other.reports
-    ]
+    scores = [[report.metrics for report in outcome.reports] for outcome in (one, other)]
+    equal = all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and equal and scores[0] == scores[1]
 
 
 def folder_of(outcome: Outcome) -> Path:
@@ -116,14 +114,8 @@ def test_the_order_of_axes_in_memory_comes_back(tmp_path: Path) -> None:
 
 # -- environments ------------------------------------------------------------------------------------------------------
 
-CLASSIC = (
-    "CartPole-v1",
-    "Pendulum-v1",
-    "Acrobot-v1",
-    "MountainCar-v0",
-    "MountainCarContinuous-v0",
-    "FrozenLake-v1",
-)
+CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0")
+CLASSIC += ("MountainCarContinuous-v0", "FrozenLake-v1")
 
 
 OWN = [f"trainer_environments:{kind}Test-v0" for kind in ("Line", "Spaces", "Opaque", "Slotted")]
@@ -142,9 +134,7 @@ def test_an_environment_goes_on_alike(name: str) -> None:
         action = original.action_space.sample()
         assert np.array_equal(action, copy.action_space.sample())
         ours, theirs = original.step(action), copy.step(action)
-        assert [_comparable(part) for part in ours[:4]] == [
-            _comparable(part) for part in theirs[:4]
-        ]
+        assert list(map(_comparable, ours[:4])) == list(map(_comparable, theirs[:4]))
         if ours[2] or ours[3]:
             assert _comparable(original.reset()[0]) == _comparable(copy.reset()[0])
 
@@ -171,10 +161,8 @@ def test_an_environment_is_not_taken_for_another() -> None:
 
 
 def test_a_run_goes_on_where_its_environment_was_saved(tmp_path: Path) -> None:
-    whole, first = (
-        train(tmp_path / "whole", environment=OPAQUE, until=128),
-        train(tmp_path / "first", environment=OPAQUE),
-    )
+    whole = train(tmp_path / "whole", environment=OPAQUE, until=128)
+    first = train(tmp_path / "first", environment=OPAQUE)
     second = train(tmp_path / "second", environment=OPAQUE, after=first)
     assert second.notes == ()
     assert same(second, whole)
@@ -198,14 +186,12 @@ def test_signed_environments_go_on_in_processes_of_their_own(tmp_path: Path) -> 
 def test_a_pickled_environment_of_another_installation_is_opened_on_trust_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, first = (
-        train(tmp_path / "whole", environment=OPAQUE, until=128),
-        train(tmp_path / "first", environment=OPAQUE),
-    )
+    whole = train(tmp_path / "whole", environment=OPAQUE, until=128)
+    first = train(tmp_path / "first", environment=OPAQUE)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     second = train(tmp_path / "second", environment=OPAQUE, after=first)
     assert second.status is Status.DONE
-    assert second.notes == (f"{NOT_OPENED}: new episodes at step 64",)
+    assert second.notes == (NOT_OPENED,)
     trusted = train(tmp_path / "trusted", environment=OPAQUE, after=first, trust=True)
     assert trusted.notes == ()
     assert same(trusted, whole)
@@ -221,7 +207,7 @@ def test_a_pickled_environment_that_was_exchanged_is_not_opened(tmp_path: Path) 
         state["environments"] = [forged + hostile]
         write(file, state)
         second = train(tmp_path / "second", after=first)
-        assert second.notes == (f"{NOT_OPENED}: new episodes at step 64",)
+        assert second.notes == (NOT_OPENED,)
     assert not (tmp_path / "mark").exists()
 
 
@@ -231,9 +217,7 @@ def test_without_a_place_for_a_key_episodes_start_anew(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     first = train(tmp_path / "first", environment=OPAQUE)
-    assert train(tmp_path / "second", environment=OPAQUE, after=first).notes == (
-        f"{NOT_OPENED}: new episodes at step 64",
-    )
+    assert train(tmp_path / "second", environment=OPAQUE, after=first).notes == (NOT_OPENED,)
 
 
 class FailingFile(io.FileIO):

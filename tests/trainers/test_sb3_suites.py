@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,48 +42,41 @@ def needs(suite: str, *modules: str) -> None:
         pytest.importorskip(module, reason=f"needs the extra {suite}", exc_type=ImportError)
 
 
-@pytest.mark.parametrize(
-    ("environment", "name"),
-    [
-        ("ALE/Pong-v5", "atari"),
-        ("ale_py:ALE/MsPacman-v5", "atari"),
-        ("BreakoutNoFrameskip-v4", "atari"),
-        ("LunarLander-v3", "box2d"),
-        ("LunarLanderContinuous-v3", "box2d"),
-        ("BipedalWalkerHardcore-v3", "box2d"),
-        ("CarRacing-v3", "box2d"),
-        ("Hopper-v5", "mujoco"),
-        ("HumanoidStandup-v4", "mujoco"),
-        ("MiniGrid-DoorKey-5x5-v0", "minigrid"),
-        ("BabyAI-GoToObj-v0", "minigrid"),
-        ("CartPole-v1", None),
-        ("AntMaze_UMaze-v5", None),
-        ("my_envs:Hopperlike-v0", None),
-    ],
-)
-def test_an_id_tells_its_suite(environment: str, name: str | None) -> None:
-    suite = suite_of(environment)
-    assert (suite.name if suite else None) == name
+def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a module be looked for in vain."""
+    real = importlib.util.find_spec
+
+    def find(name: str, *more: Any) -> Any:
+        return None if name == module else real(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+
+
+OF_SUITES = {
+    "atari": ("ALE/Pong-v5", "ale_py:ALE/MsPacman-v5", "BreakoutNoFrameskip-v4"),
+    "box2d": (
+        *("LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalkerHardcore-v3"),
+        "CarRacing-v3",
+    ),
+    "mujoco": ("Hopper-v5", "HumanoidStandup-v4"),
+    "minigrid": ("MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToObj-v0"),
+    None: ("CartPole-v1", "AntMaze_UMaze-v5", "my_envs:Hopperlike-v0"),
+}
+
+
+@pytest.mark.parametrize("name", OF_SUITES)
+def test_an_id_tells_its_suite(name: str | None) -> None:
+    suites = [suite_of(environment) for environment in OF_SUITES[name]]
+    assert {suite.name if suite else None for suite in suites} == {name}
 
 
 @pytest.mark.parametrize("suite", suites.SUITES, ids=lambda suite: suite.name)
 def test_a_missing_package_is_a_line_that_names_the_extra(
     suite: suites.Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        suites.importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == suite.module else real(name, *rest),
-    )
-    of_suite = {
-        "atari": "ALE/Pong-v5",
-        "box2d": "LunarLander-v3",
-        "mujoco": "HalfCheetah-v5",
-        "minigrid": "MiniGrid-Empty-5x5-v0",
-    }[suite.name]
+    without(suite.module, monkeypatch)
     with pytest.raises(InputError, match=rf'pip install "autorl\[{suite.name}\]"') as caught:
-        make_environment(EnvironmentSpec(of_suite))
+        make_environment(EnvironmentSpec(OF_SUITES[suite.name][0]))
     assert caught.value.key == "environment.id"
 
 
@@ -144,26 +138,25 @@ def test_a_study_of_the_engine_can_be_begun_by_a_bare_name(name: str, environmen
     assert ("n_envs" in spec.search_space.hyperparameters) == (name in ("ppo", "ppo-small", "a2c"))
 
 
-def test_a_space_of_ones_own_with_the_trainers_name_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SHIPPED = Path(__file__).parents[2] / "search_spaces" / "sb3" / "ppo.yaml"
+
+
+@pytest.mark.parametrize(
+    ("content", "space"),
+    [
+        (b"hyperparameters: {learning_rate: 'log(1e-4, 1e-3)'}\n", "sb3/ppo"),
+        # As in a checkout of this repository where an installed package is used.
+        (SHIPPED.read_bytes(), "sb3/ppo-mujoco"),
+    ],
+)
+def test_a_space_of_ones_own_with_the_trainers_name_stays_unless_it_is_the_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, space: str
 ) -> None:
     own = tmp_path / "search_spaces" / "sb3" / "ppo.yaml"
     own.parent.mkdir(parents=True)
-    own.write_text("hyperparameters: {learning_rate: 'log(1e-4, 1e-3)'}\n")
+    own.write_bytes(content)
     monkeypatch.chdir(tmp_path)
-    assert space_study("sb3/ppo", "Hopper-v5")["space"] == "sb3/ppo"
-
-
-def test_a_copy_of_the_shipped_space_means_the_shipped_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # as in a checkout of this repository where an installed package is used
-    shipped = Path(__file__).parents[2] / "search_spaces"
-    (tmp_path / "search_spaces" / "sb3").mkdir(parents=True)
-    copy = tmp_path / "search_spaces" / "sb3" / "ppo.yaml"
-    copy.write_bytes((shipped / "sb3" / "ppo.yaml").read_bytes())
-    monkeypatch.chdir(tmp_path)
-    assert space_study("sb3/ppo", "Hopper-v5")["space"] == "sb3/ppo-mujoco"
+    assert space_study("sb3/ppo", "Hopper-v5")["space"] == space
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -221,25 +214,21 @@ def test_every_suite_has_its_spaces_in_the_table() -> None:
     assert {path.stem for path in files} - {"ppo-small"} == set(PUBLISHED)
 
 
-BUILT = [
-    ("sb3/ppo", "ALE/Pong-v5"),
-    ("sb3/dqn", "BreakoutNoFrameskip-v4"),
-    ("sb3/qrdqn", "ALE/Pong-v5"),
-    ("sb3/ppo", "LunarLander-v3"),
-    ("sb3/dqn", "LunarLander-v3"),
-    ("sb3/ppo", "CarRacing-v3"),
-    ("sb3/sac", "BipedalWalker-v3"),
-    ("sb3/ppo", "HalfCheetah-v5"),
-    ("sb3/sac", "Hopper-v5"),
-    ("sb3/td3", "Walker2d-v5"),
-    ("sb3/tqc", "Ant-v5"),
-    ("sb3/ppo", "MiniGrid-Empty-5x5-v0"),
-    ("sb3/dqn", "MiniGrid-DoorKey-5x5-v0"),
-    ("sb3/ppo", "BabyAI-GoToObj-v0"),
-]
+BUILT = {
+    "sb3/ppo": (
+        *("ALE/Pong-v5", "LunarLander-v3", "CarRacing-v3", "HalfCheetah-v5"),
+        *("MiniGrid-Empty-5x5-v0", "BabyAI-GoToObj-v0"),
+    ),
+    "sb3/dqn": ("BreakoutNoFrameskip-v4", "LunarLander-v3", "MiniGrid-DoorKey-5x5-v0"),
+    "sb3/qrdqn": ("ALE/Pong-v5",),
+    "sb3/sac": ("BipedalWalker-v3", "Hopper-v5"),
+    "sb3/td3": ("Walker2d-v5",),
+    "sb3/tqc": ("Ant-v5",),
+}
+PAIRS = [(name, environment) for name, own in BUILT.items() for environment in own]
 
 
-@pytest.mark.parametrize(("name", "environment"), BUILT)
+@pytest.mark.parametrize(("name", "environment"), PAIRS)
 def test_a_study_that_is_begun_so_can_be_built(name: str, environment: str) -> None:
     suite = suite_of(environment)
     assert suite is not None
@@ -270,8 +259,7 @@ def trained(
     folder: Path, trainer: str, environment: EnvironmentSpec, config: dict[str, Any], **options: Any
 ) -> Outcome:
     """Train 128 steps and evaluate two episodes."""
-    place = folder / "run"
-    outcome = run_well(segment(trainer, environment, config, 128, place, options))
+    outcome = run_well(segment(trainer, environment, config, 128, folder / "run", options))
     assert outcome.reached == 128
     return outcome
 
@@ -300,18 +288,13 @@ def test_pixels_of_atari_train_and_whole_games_are_evaluated(tmp_path: Path) -> 
 def test_memory_of_atari_trains_without_pictures(tmp_path: Path) -> None:
     needs("atari")
     wrappers = "stable_baselines3.common.atari_wrappers"
-    environment = EnvironmentSpec(
-        "ALE/Breakout-v5",
-        kwargs=freeze({"obs_type": "ram"}),
-        wrappers=(f"{wrappers}:EpisodicLifeEnv", f"{wrappers}:ClipRewardEnv"),
-        n_envs=2,
-        normalize=freeze({"norm_reward": False}),
-    )
+    own = (f"{wrappers}:EpisodicLifeEnv", f"{wrappers}:ClipRewardEnv")
+    memory = EnvironmentSpec("ALE/Breakout-v5", kwargs=freeze({"obs_type": "ram"}), wrappers=own)
+    changes = {"n_envs": 2, "normalize": freeze({"norm_reward": False})}
+    environment = replace(memory, **changes)
     outcome = trained(tmp_path, "sb3/ppo", environment, ROLLOUT, deterministic=False)
     assert outcome.reports[0].metrics["eval_length"] > 50
-    refused = EnvironmentSpec(
-        "ALE/Breakout-v5", kwargs=freeze({"obs_type": "ram"}), wrappers=(ATARI_WRAPPER,)
-    )
+    refused = replace(memory, wrappers=(ATARI_WRAPPER,))
     with pytest.raises(InputError, match=r"is for images .*\(128,\)"):
         make_environment(refused)
 
@@ -354,12 +337,7 @@ def test_box2d_and_mujoco_train(
 
 def test_opencv_that_is_missing_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("atari")
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == "cv2" else real(name, *rest),
-    )
+    without("cv2", monkeypatch)
     with pytest.raises(InputError, match="needs OpenCV") as caught:
         make_environment(EnvironmentSpec("ALE/Pong-v5", wrappers=(ATARI_WRAPPER,)))
     assert caught.value.key == "environment.wrappers"
@@ -382,9 +360,8 @@ def test_the_study_of_the_page_can_be_built(tmp_path: Path) -> None:
     spec = load_spec(file)
     check(spec, trainer_loader(spec))
     of_bare_name = read_study("sb3/ppo", {"environment.id": "ALE/Pong-v5"})
-    assert spec.environment == of_bare_name.environment
-    assert spec.trainer == of_bare_name.trainer
-    assert spec.fidelity == of_bare_name.fidelity
+    for part in ("environment", "trainer", "fidelity"):
+        assert getattr(spec, part) == getattr(of_bare_name, part)
 
 
 class TestStackedFrames(TrainerConformance):

@@ -26,77 +26,60 @@ VALUE = {
 HORIZON = 256
 
 
-def trained(folder, name, config, number, parent=None, start=0):
-    of_run = {"seed": 0, "parent": parent, "start": start, "horizon": HORIZON, "evaluate_at": ()}
-    until, place = start + HORIZON // 2, folder / str(number)
+@pytest.fixture(params=sorted(SMALL))
+def name(request):
+    if request.param.startswith("sb3"):
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
+    return request.param
+
+
+def trained(folder, name, config, after=None):
+    of_run = {"seed": 0, "after": after, "horizon": HORIZON, "evaluate_at": ()}
+    until = HORIZON // 2 if after is None else HORIZON
+    place = folder / str(until)
     return train(segment(name, "CartPole-v1", config, until, place, SMALL[name], **of_run))
 
 
 @pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
-@pytest.mark.parametrize("name", sorted(SMALL))
 def test_every_shape_has_its_value_at_the_start_and_at_a_cut(tmp_path, name, shape):
     """An inert learning rate after a restore, where the optimizer's state brings the old one back, would be 1e-2."""
-    if name.startswith("sb3"):
-        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
     config = {"learning_rate": 1e-2, "learning_rate.shape": shape}
     config |= {} if shape == "constant" else {"learning_rate.end": 1e-4}
-    first = trained(tmp_path, name, config, 0)
+    first = trained(tmp_path, name, config)
     assert first.applied["learning_rate"] == pytest.approx(1e-2)
-    second = trained(tmp_path, name, config, 1, first.checkpoint, first.reached)
+    second = trained(tmp_path, name, config, first)
     expected = resolve_schedules(config, HORIZON // 2, HORIZON)["learning_rate"]
     assert second.applied["learning_rate"] == pytest.approx(expected)
     assert expected == pytest.approx(1e-2 if shape == "constant" else 5.05e-3)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
 def test_what_a_schedule_ends_at_may_change_in_training(tmp_path, name):
-    if name.startswith("sb3"):
-        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
     config = {"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-4}
-    first = trained(tmp_path, name, config, 0)
-    second = trained(
-        tmp_path, name, config | {"learning_rate.end": 1e-2}, 1, first.checkpoint, first.reached
-    )
+    first = trained(tmp_path, name, config)
+    second = trained(tmp_path, name, config | {"learning_rate.end": 1e-2}, first)
     assert second.applied["learning_rate"] == pytest.approx(1e-2)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
 def test_population_based_training_explores_the_end_of_a_schedule(name):
-    if name.startswith("sb3"):
-        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
-    spec = load_spec(
-        {
-            "trainer": name,
-            "environment": {"id": "CartPole-v1"},
-            "space": {"hyperparameters": {"learning_rate": VALUE}},
-            "fidelity": {"steps": 100},
-            "budget": {"runs": 8},
-            "seeds": {"tuning": 1, "test": 0},
-            "optimizer": "pbt",
-        }
-    )
+    searched = {"hyperparameters": {"learning_rate": VALUE}}
+    document = {"trainer": name, "environment": {"id": "CartPole-v1"}, "space": searched}
+    document |= {"fidelity": {"steps": 100}, "budget": {"runs": 8}, "optimizer": "pbt"}
+    spec = load_spec({**document, "seeds": {"tuning": 1, "test": 0}})
     names = changeable(spec, trainer_loader(spec))
     assert names == {"learning_rate", "learning_rate.end"}
-    space = load_space({"hyperparameters": {"learning_rate": VALUE}})
+    space = load_space(searched)
+    options = {"population": 8, "generations": 6, "quantile": 0.5, "ready": 0}
 
     def factory():
-        return make(
-            "pbt",
-            space,
-            horizon=100,
-            changeable=names,
-            population=8,
-            generations=6,
-            quantile=0.5,
-            ready=0,
-        )
+        return make("pbt", space, horizon=100, changeable=names, **options)
 
     proposals = simulate(factory, lambda number, proposal: float(number % 5), 48).proposals
     copies = [(proposals[one.resume_from].config, one.config) for one in proposals if one.changes]
-    assert all(
-        before["learning_rate.shape"] == after["learning_rate.shape"] for before, after in copies
-    )
-    scheduled = [(before, after) for before, after in copies if "learning_rate.end" in before]
-    assert any(
-        before["learning_rate.end"] != after["learning_rate.end"] for before, after in scheduled
-    )
+    for before, after in copies:
+        assert before["learning_rate.shape"] == after["learning_rate.shape"]
+    ends = [
+        (before["learning_rate.end"], after["learning_rate.end"])
+        for before, after in copies
+        if "learning_rate.end" in before
+    ]
+    assert any(before != after for before, after in ends)
