@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -53,17 +54,12 @@ def on_test_seeds(
     with --seeds.
     """
     place = None if write is None else free_output(write, (".yaml", ".yml"), replace=replace)
-    study = Study.open(folder, trust=trust)
-    try:
+    with closing(Study.open(folder, trust=trust)) as study:
         if seeds is not None and seeds != len(study.spec.plan.test):
             study.add_test_seeds(seeds)
-    except BaseException:
-        study.close()
-        raise
-    if not schedule and place is None and not own_seeds:
-        drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
-        return
-    try:
+        if not schedule and place is None and not own_seeds:
+            drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
+            return
         result = run_study(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
         if place is not None:
             # Before the seeds are trained again, which may take hours.
@@ -71,8 +67,6 @@ def on_test_seeds(
         differing = _differing(study) if own_seeds else None
         # The best of all agents, copies included: a population's own report would show it.
         best = study.driver.best_score(result.incumbent.until)
-    finally:
-        study.close()
     if as_json:
         document = result_dict(result)
         if differing is not None:

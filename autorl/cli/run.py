@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -131,11 +131,10 @@ def tune(
     if dry_run:
         print_plan(spec, as_json=as_json)
         return
-    study = _create(spec, folder)
-    if not quiet:
-        for text in cautions_before(spec):
+    with closing(_create(spec, folder)) as study:
+        for text in () if quiet else cautions_before(spec):
             say_line(f"caution: {text}", err=True)
-    drive(study, as_json=as_json, quiet=quiet)
+        drive(study, as_json=as_json, quiet=quiet)
 
 
 def resume(
@@ -184,17 +183,12 @@ def resume(
         return
     if storage is not None:
         study_folder(storage_url(storage, Path.cwd()), folders[0])
-    study = Study.open(folders[0], trust=trust)
-    try:
+    with closing(Study.open(folders[0], trust=trust)) as study:
         if more is None:
             _say_how_it_stands(study)
         else:
             study.extend(more)
-    except BaseException:
-        # The lock goes, whatever has ended it.
-        study.close()
-        raise
-    drive(study, workers=workers, as_json=as_json, quiet=quiet, more=more)
+        drive(study, workers=workers, as_json=as_json, quiet=quiet, more=more)
 
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
@@ -331,7 +325,7 @@ def drive(
     quiet: bool = False,
     more: float | None = None,
 ) -> None:
-    """Run a study to its end, print the result and close it.
+    """Run a study to its end and print the result.
 
     It shows how it goes, and says where the `more` runs that its budget was given trained nothing.
 
@@ -368,8 +362,6 @@ def drive(
             )
     except KeyboardInterrupt as error:
         raise stopped(error, f"go on with `autorl resume {study.store.folder}`") from None
-    finally:
-        study.close()
 
 
 def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:

@@ -27,13 +27,12 @@ def sources_of(arguments: Sequence[str]) -> list[str]:
     """
     sources: list[str] = []
     for argument in arguments:
-        if not is_folder_of_studies(argument):
-            sources.append(argument)
-            continue
-        files = [path for path in _files(Path(argument)) if not _is_space(path)]
+        files = [argument]
+        if is_folder_of_studies(argument):
+            files = [str(path) for path in _files(Path(argument)) if not _is_space(path)]
         if not files:
             raise InputError("has search spaces, but no study file", file=argument)
-        sources += map(str, files)
+        sources += files
     return sources
 
 
