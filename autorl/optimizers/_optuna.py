@@ -1,4 +1,4 @@
-"""An Optuna study that is a view of our history, and Optuna's samplers made faster.
+"""An Optuna study of our history, and Optuna's samplers made faster.
 
 Imports optuna: import it lazily.
 

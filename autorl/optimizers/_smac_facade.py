@@ -134,7 +134,7 @@ def _facade(
     most: int,
     model: RandomForest | None = None,
 ) -> AbstractFacade:
-    """Make SMAC's facade of a kind, without a design and seeds of its own."""
+    """Make SMAC's facade of a kind, without its design and seeds."""
     maximizer = kind.get_acquisition_maximizer(scenario)
     maximizer._local_search = _OrderedLocalSearch(
         scenario.configspace,

@@ -157,7 +157,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         )
 
     def blind(self, number: int) -> bool:
-        """Tell whether a proposal belongs to the start-up, which is drawn at random."""
+        """Tell whether a proposal belongs to the random start-up."""
         return number < self._startup
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:

@@ -394,7 +394,7 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
         return self.options.population_size or int(max(4, min(50, self.problem.budget / 4)))
 
     def blind(self, number: int) -> bool:
-        """Tell whether a proposal is of the first generation, which has no parents."""
+        """Tell whether a proposal is of the first generation, without parents."""
         return number < self.population_size
 
     def modelled(self, proposed: int, scored: int) -> bool:

@@ -110,7 +110,7 @@ def perturb(
         return start
 
     def end(hyperparameter: Hyperparameter, value: float, up: bool) -> float:
-        """Return where a move ends, for a step possibly outside the unit interval."""
+        """Return where a move ends, perhaps outside the unit interval."""
         if factor is None:
             return hyperparameter.to_unit(value) + (step if up else -step)
         size = factor if up else 2 - factor

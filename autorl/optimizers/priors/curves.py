@@ -69,7 +69,7 @@ def curves_of(content: Mapping[str, Any]) -> Curves:
 
 
 def read_curves(data: Dataset) -> Curves | None:
-    """Read the curves of a landscape or study, None if there are none.
+    """Read the curves of a landscape or study, else None.
 
     Runs that lack an evaluation, such as stopped ones, are left out.
     """

@@ -1,4 +1,7 @@
-"""Data in study files: its hash, and numbers between 0 and 1 as text of 16 bits each."""
+"""Data in study files: its hash, and numbers as text.
+
+Numbers lie between 0 and 1 and take 16 bits each.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ LEVELS = 65_535
 
 
 def checked(content: Mapping[str, Any], version: int, key: str) -> dict[str, Any]:
-    """Return the body of data that stands in a study file, without its hash.
+    """Return data of a study file, without its hash.
 
     Raises:
         InputError: it is of another version, or was changed.
