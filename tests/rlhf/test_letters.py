@@ -49,9 +49,8 @@ def test_the_proxy_is_a_fitted_bradley_terry_model():
         chance = 1 / (1 + np.exp(-(counts([one]) - counts([other]))[0] @ true))
         pairs.append(("", one, other) if rng.random() < chance else ("", other, one))
     found = LinearReward.fit(pairs, ridge=1.0)
-    differences = counts([chosen for _, chosen, _ in pairs]) - counts(
-        [rejected for _, _, rejected in pairs]
-    )
+    _, chosen, rejected = zip(*pairs, strict=True)
+    differences = counts(chosen) - counts(rejected)
     gradient = differences.T @ (1 / (1 + np.exp(differences @ found.weights))) - found.weights
     assert np.abs(gradient).max() < 1e-8
     assert (np.sign(found.weights) == np.sign(true)).all()
@@ -126,10 +125,8 @@ def test_an_ensemble_is_fitted_to_resampled_comparisons():
     """Models differ from each other and from the fit to all comparisons, and agree with it on what is clear."""
     rng = np.random.default_rng(1)
     texts = [" ".join(LETTERS[letter] for letter in rng.integers(24, size=8)) for _ in range(600)]
-    pairs = [
-        ("", *sorted(two, key=gold, reverse=True))
-        for two in zip(texts[::2], texts[1::2], strict=True)
-    ]
+    twos = zip(texts[::2], texts[1::2], strict=True)
+    pairs = [("", *sorted(two, key=gold, reverse=True)) for two in twos]
     found = bootstrapped(pairs, 0, 5)
     assert list(found) == [f"proxy_{number}" for number in range(5)]
     weights = np.array([model.weights for model in found.values()])

@@ -124,9 +124,8 @@ def test_wrong_input(kl, gold, form, message):
         best_of_n_kl(0)
 
 
-SPACE = load_space(
-    {"hyperparameters": {"beta": {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}}}
-)
+BETA = {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}
+SPACE = load_space({"hyperparameters": {"beta": BETA}})
 
 
 def landscape(folder, wasteful=0, metrics=("kl", "proxy", "gold", "reference_gold"), lost=()):
@@ -146,20 +145,11 @@ def landscape(folder, wasteful=0, metrics=("kl", "proxy", "gold", "reference_gol
 
     seeds = {"tuning": (0, 1), "test": (100, 101)}
     numbers = range(1, 6 + wasteful)
-    runs = (
-        (
-            number,
-            role,
-            seed,
-            "done",
-            30,
-            1.0,
-            dict(curve_of(number, seed) if (number, seed) not in lost else ()),
-        )
-        for number in numbers
-        for role in seeds
-        for seed in seeds[role]
-    )
+    cells = [(number, role, seed) for number in numbers for role in seeds for seed in seeds[role]]
+    runs = []
+    for number, role, seed in cells:
+        points = {} if (number, seed) in lost else dict(curve_of(number, seed))
+        runs.append((number, role, seed, "done", 30, 1.0, points))
     fields = {"id": "sample/rloo/letters", "algorithm": "rloo", "environment": "letters"}
     fields |= {"step_unit": "optimizer_steps", "return_bounds": (-3.0, 1.0)}
     fields |= {"objective": Objective("gold" if "gold" in metrics else "kl")}

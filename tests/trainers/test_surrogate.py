@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import re
+from contextlib import closing
 from pathlib import Path
 
 import made_landscapes
@@ -21,9 +22,7 @@ from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, Runner, TrainerConformance
 from autorl.trainers import load
 
-ensemble = pytest.importorskip(
-    "sklearn.ensemble", reason="the forest is scikit-learn's (extra `bo`)"
-)
+ensemble = pytest.importorskip("sklearn.ensemble", reason="the forest is scikit-learn's")
 
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (0, 1, 2, 3, 4), "test": (50, 51, 52, 53, 54)}
@@ -95,9 +94,8 @@ class TestSurrogate(TrainerConformance):
     def _case(cls, landscape):
         config = SPACE.config({"x": 0.62, "rate": 0.07, "kind": "a"})
         spec = TrainerSpec("surrogate", FrozenMap(landscape=str(landscape.path)))
-        cls.case = Case(
-            spec, configs=(config, config), horizon=400, passes=True, fixed=("kind", "c")
-        )
+        two = (config, config)
+        cls.case = Case(spec, configs=two, horizon=400, passes=True, fixed=("kind", "c"))
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -109,13 +107,11 @@ def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     """Oracle: scikit-learn's own prediction and out-of-bag prediction of a forest with the same options."""
     columns = [(name, SPACE.hyperparameters[name]) for name in SPACE.names]
     configs = [landscape.config(number) for number in range(N)]
-    units = np.array(
-        [
-            [item.to_unit(config.get(name, item.default)) for name, item in columns]
-            for config in configs
-        ],
-        dtype=np.float32,
-    )
+    rows = [
+        [item.to_unit(config.get(name, item.default)) for name, item in columns]
+        for config in configs
+    ]
+    units = np.array(rows, dtype=np.float32)
     targets = landscape.grid.values.astype(np.float64).mean(axis=1)
     options = {"max_features": 5 / 6, "min_samples_leaf": 3, "oob_score": True, "random_state": 0}
     model = ensemble.RandomForestRegressor(n_estimators=128, **options).fit(units, targets)
@@ -123,9 +119,8 @@ def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     for number in range(0, N, 9):
         weights = surrogate.weights(landscape.config(number))
         assert sum(weights.values()) == pytest.approx(1.0)
-        assert sum(share * targets[row] for row, share in weights.items()) == pytest.approx(
-            predicted[number]
-        )
+        found = sum(share * targets[row] for row, share in weights.items())
+        assert found == pytest.approx(predicted[number])
     unseen = model.oob_prediction_[:, -1]
     quality = surrogate.quality
     assert quality.configurations == N
@@ -170,11 +165,8 @@ def test_a_draw_depends_on_configuration_seed_and_role_alone(landscape, surrogat
     for seed, role in itertools.product((0, 3, 11), ("tuning", "test")):
         first = surrogate.score(config, seed, role, 400)
         surrogate.score(SPACE.config({"x": 0.1}), seed, role, 400)
-        assert (
-            other.score(config, seed, role, 400)
-            == first
-            == surrogate.score(config, seed, role, 400)
-        )
+        for one in (other, surrogate):
+            assert one.score(config, seed, role, 400) == first
     draws = {surrogate.score(config, seed, "tuning", 400) for seed in range(40)}
     assert len(draws) > 30  # seeds past the recorded ones draw runs of their own
 
@@ -188,9 +180,8 @@ def test_failures_happen_as_often_as_recorded(surrogate, spec):
         assert outcome.reached == 250
         assert [report.step for report in outcome.reports] == [100, 200]
         assert outcome.checkpoint is None
-        donor = re.fullmatch(
-            r"predicted crash, as configuration (\d+) with seed (\d+) was recorded", outcome.message
-        )
+        pattern = r"predicted crash, as configuration (\d+) with seed \d+ was recorded"
+        donor = re.fullmatch(pattern, outcome.message)
         assert crashes(surrogate.landscape.config(int(donor[1])))
     assert all(train(spec, good, seed=seed).status is Status.DONE for seed in range(100))
     seed = outcomes.index(failed[0])
@@ -217,19 +208,17 @@ def test_values_stay_within_those_recorded(tmp_path):
 
 def test_noise_without_structure_is_refused_unless_forced(tmp_path):
     folder = write(tmp_path, levels=lambda config: 50.0, crash=False).path
+    plain = load(TrainerSpec("surrogate", FrozenMap(landscape=str(folder))))
     with pytest.raises(InputError, match=r"correlation of -?0\.\d\d, below 0.7; `force: true`"):
-        load(TrainerSpec("surrogate", FrozenMap(landscape=str(folder)))).check(
-            EnvironmentSpec(), ()
-        )
+        plain.check(EnvironmentSpec(), ())
     with pytest.raises(InputError, match=r"below 0\.7"):
         Landscape(folder).surrogate()
     Landscape(folder).surrogate(min_correlation=-1.0)
     forced = TrainerSpec("surrogate", FrozenMap(landscape=str(folder), force=True))
     load(forced).check(EnvironmentSpec(), ())
     assert train(forced, SPACE.default()).notes[0].endswith("(forced)")
-    study = study_over(folder, trainer={"name": "surrogate", "kwargs": {"landscape": str(folder)}})
     with pytest.raises(InputError, match=r"below 0\.7"):
-        Study.create(study, tmp_path / "study")
+        Study.create(study_over(folder), tmp_path / "study")
 
 
 def test_phases_are_refused(tmp_path, monkeypatch):
@@ -260,11 +249,8 @@ def test_the_objective_is_pickled_by_name(landscape):
     copy = pickle.loads(pickle.dumps(objective))
     assert (copy.space, copy.horizon, copy.quality) == (objective.space, 400, objective.quality)
     config = SPACE.sample(np.random.default_rng(2))
-    assert (
-        copy(config, seed=3, until=250)
-        == objective(config, seed=3, until=250)
-        == objective(config, seed=3, until=200)
-    )
+    expected = objective(config, seed=3, until=250)
+    assert copy(config, seed=3, until=250) == expected == objective(config, seed=3, until=200)
     with pytest.raises(InputError, match="nothing at or before step 99"):
         objective(config, until=99)
 
@@ -290,68 +276,45 @@ def test_wrong_options_are_named(landscape, options, message):
 
 
 def study_over(folder, **changes):
-    values = {
-        "trainer": {"name": "surrogate", "kwargs": {"landscape": str(folder)}},
-        "space": SPACE.to_dict(),
-        "fidelity": {"steps": 400, "evaluations": 4},
-        "budget": {"runs": 60},
-        "seeds": {"tuning": 3, "test": 20},
-        "test": {"top": 1},
-    }
+    values = {"trainer": {"name": "surrogate", "kwargs": {"landscape": str(folder)}}}
+    values |= {"space": SPACE.to_dict(), "fidelity": {"steps": 400, "evaluations": 4}}
+    values |= {"budget": {"runs": 60}, "seeds": {"tuning": 3, "test": 20}, "test": {"top": 1}}
     return load_spec({**values, **changes})
 
 
-@pytest.mark.parametrize("optimizer", ["random", "asha"])
-def test_a_study_over_a_surrogate_finds_a_good_configuration(landscape, tmp_path, optimizer):
-    budget = {"runs": 15 if optimizer == "asha" else 60}
-    study = Study.create(
-        study_over(landscape.path, optimizer=optimizer, budget=budget), tmp_path / "study"
-    )
-    try:
+@pytest.mark.parametrize(("optimizer", "runs"), [("random", 60), ("asha", 15)])
+def test_a_study_over_a_surrogate_finds_a_good_configuration(landscape, tmp_path, optimizer, runs):
+    """Test seeds past the recorded ones draw runs of their own."""
+    spec = study_over(landscape.path, optimizer=optimizer, budget={"runs": runs})
+    with closing(Study.create(spec, tmp_path / "study")) as study:
         result = study.run()
         notes = study.store.query("SELECT DISTINCT notes FROM segments")
-    finally:
-        study.close()
     rng = np.random.default_rng(0)
-    assert level(result.incumbent.config) >= np.quantile(
-        [level(SPACE.sample(rng)) for _ in range(200)], 0.7
-    )
-    assert (
-        len(set(result.test.seeds.values())) > 10
-    )  # test seeds past the recorded ones draw runs of their own
-    assert [tuple(row) for row in notes] == [
-        (f"predicted by a surrogate of toys/toy/Toy-v0: {landscape.surrogate().quality}",)
-    ]
+    levels = [level(SPACE.sample(rng)) for _ in range(200)]
+    assert level(result.incumbent.config) >= np.quantile(levels, 0.7)
+    assert len(set(result.test.seeds.values())) > 10
+    quality = landscape.surrogate().quality
+    ((note,),) = notes
+    assert note == f"predicted by a surrogate of toys/toy/Toy-v0: {quality}"
 
 
 def test_the_same_study_gives_the_same_result_with_processes(landscape):
     results = []
     for executor in ({"name": "in_process"}, {"name": "processes", "workers": 2}):
         few = {"budget": {"runs": 4}, "seeds": {"tuning": 2, "test": 2}}
-        study = Study.in_memory(study_over(landscape.path, executor=executor, **few))
-        try:
-            results.append(study.run())
-        finally:
-            study.close()
-    one, two = results
-    assert (one.incumbent, one.tuning, one.test.value) == (
-        two.incumbent,
-        two.tuning,
-        two.test.value,
-    )
+        spec = study_over(landscape.path, executor=executor, **few)
+        with closing(Study.in_memory(spec)) as study:
+            found = study.run()
+        results.append((found.incumbent, found.tuning, found.test.value))
+    assert results[0] == results[1]
 
 
 @pytest.mark.skipif(not ARLBENCH.is_dir(), reason="needs the ARLBench files beside the checkout")
 def test_arlbench_surrogates(tmp_path):
     """Real landscapes on both sides of the bar, conditionals included."""
+    options = {"tuning_seeds": 5, "namespace": "arlbench", "replace": False}
     for name in ("cc_cartpole_dqn", "minigrid_unlock_dqn"):
-        import_any(
-            ARLBENCH / f"{name}.csv.gz",
-            tmp_path,
-            tuning_seeds=5,
-            namespace="arlbench",
-            replace=False,
-        )
+        import_any(ARLBENCH / f"{name}.csv.gz", tmp_path, **options)
     data = Landscape(tmp_path / "arlbench/dqn/CartPole-v1")
     objective = data.surrogate()
     assert objective.quality.correlation > 0.85

@@ -53,17 +53,13 @@ class TestSyntheticRollouts(TrainerConformance):
 
 
 def test_the_score_of_the_optimum_is_the_height_and_falls_quadratically() -> None:
-    trainer: Any = load(
-        spec(
-            optimum={"lr": 1e-3, "gamma": 0.9}, bounds={"lr": [1e-5, 1e-1]}, log=["lr"], height=2.0
-        )
-    )
+    options = {"bounds": {"lr": [1e-5, 1e-1]}, "log": ["lr"], "height": 2.0}
+    trainer: Any = load(spec(optimum={"lr": 1e-3, "gamma": 0.9}, **options))
     best = Config(trainer.optimum)
     assert trainer.score(best, 0, 1000, 1000) == pytest.approx(2.0, abs=1e-8)
     # lr one decade off is 0.25 of the unit interval, weights are equal: quality 1 - 0.25^2 / 2
-    assert trainer.score(Config(best, lr=1e-2), 0, 1000, 1000) == pytest.approx(
-        2.0 * (1 - 0.25**2 / 2), abs=1e-8
-    )
+    farther = trainer.score(Config(best, lr=1e-2), 0, 1000, 1000)
+    assert farther == pytest.approx(2.0 * (1 - 0.25**2 / 2), abs=1e-8)
 
 
 def test_the_curve_saturates_and_training_reports_the_closed_form() -> None:
@@ -90,19 +86,15 @@ def test_seed_noise_is_common_to_all_configurations() -> None:
 
 def test_a_moving_optimum_rewards_following_it(tmp_path: Path) -> None:
     trainer: Any = load(spec(optimum={"x": 0.2}, drift=0.6))
-    first = trainer.train(
-        segment(Config(x=0.35), tmp_path, until=500, evaluate_at=(500,), save=True), print
-    )
+    half = segment(Config(x=0.35), tmp_path, until=500, evaluate_at=(500,), save=True)
+    own = {"id": "t", "parent": trainer.train(half, print).checkpoint, "start": 500}
     scores = {}
     for x in (0.35, 0.65):
-        after = segment(
-            Config(x=x), tmp_path, id="t", parent=first.checkpoint, start=500, evaluate_at=(1000,)
-        )
+        after = segment(Config(x=x), tmp_path, evaluate_at=(1000,), **own)
         scores[x] = trainer.train(after, lambda report: None).reports[-1].metrics["eval_return"]
     assert scores[0.65] > scores[0.35]
-    assert scores[0.65] > trainer.score(
-        Config(x=0.5), 0, 1000, 1000
-    )  # the best constant configuration
+    best_constant = trainer.score(Config(x=0.5), 0, 1000, 1000)
+    assert scores[0.65] > best_constant
 
 
 @pytest.mark.parametrize("kind", ["crash", "nan", "stop"])
@@ -122,13 +114,13 @@ def test_failures_come_where_they_are_asked_for(kind: str) -> None:
 def test_a_fraction_of_configurations_fails_and_always_the_same() -> None:
     trainer = load(spec(nan=0.3))
     configs = [Config(x=x) for x in np.linspace(0, 1, 200).tolist()]
-    failed = [
-        trainer.train(segment(config), lambda report: None).status.failed for config in configs
-    ]
-    assert 35 <= sum(failed) <= 85  # binomial(200, 0.3): 60 +- 4 standard deviations
-    assert failed[:20] == [
-        trainer.train(segment(c, seed=9), lambda report: None).status.failed for c in configs[:20]
-    ]
+
+    def failed(config: Config, seed: int = 0) -> bool:
+        return trainer.train(segment(config, seed=seed), lambda report: None).status.failed
+
+    failures = [failed(config) for config in configs]
+    assert 35 <= sum(failures) <= 85  # binomial(200, 0.3): 60 +- 4 standard deviations
+    assert failures[:20] == [failed(config, 9) for config in configs[:20]]
 
 
 def test_some_seeds_fail() -> None:
@@ -211,9 +203,8 @@ def test_an_option_of_another_kind_is_refused_by_its_key(
 
 
 def test_an_environment_is_refused() -> None:
-    with pytest.raises(
-        InputError, match="synthetic trains in no environment, got 'CartPole-v1'"
-    ) as error:
+    message = "synthetic trains in no environment, got 'CartPole-v1'"
+    with pytest.raises(InputError, match=message) as error:
         load(spec()).check(EnvironmentSpec("CartPole-v1"), {"x"})
     assert error.value.key == "environment.id"
     load(spec()).check(EnvironmentSpec(), {"x"})

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,11 @@ def segment(landscape, number, **changes):
     return segments.segment(spec, config=landscape.config(number), **of_run | changes)
 
 
+def near(expected):
+    """Recorded numbers have 32 bits."""
+    return pytest.approx(expected, rel=1e-6)
+
+
 def train(trainer, wanted):
     told = []
     outcome = trainer.train(wanted, told.append)
@@ -112,9 +118,8 @@ def test_a_recorded_configuration_is_answered_by_its_run(landscape, trainer):
                 assert outcome.notes == ()
                 assert [report.step for report in outcome.reports] == list(STEPS)
                 for report in outcome.reports:
-                    assert report.metrics["eval_return"] == pytest.approx(
-                        value(number, recorded, report.step), rel=1e-6
-                    )
+                    expected = near(value(number, recorded, report.step))
+                    assert report.metrics["eval_return"] == expected
                     assert report.metrics["length"] == report.step
 
 
@@ -164,34 +169,27 @@ def test_a_study_is_resumed_from_another_working_folder(folder, tmp_path, monkey
     elsewhere.mkdir()
     kwargs = {"landscape": given}
     file = home / "study.yaml"
-    spec = study_over(
-        folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, budget={"runs": 12}
-    )
+    trainer = {"name": "tabular", "kwargs": kwargs}
+    spec = study_over(folder, SPACE, trainer=trainer, budget={"runs": 12})
     text = yaml.safe_load(spec.freeze())
     text["trainer"]["kwargs"] = kwargs
     del text["path"]
     file.write_text(yaml.safe_dump(text))
     monkeypatch.chdir(tmp_path)
-    study = Study.create(load_spec(file), home / "study")
-    study.run()
-    study.close()
+    with closing(Study.create(load_spec(file), home / "study")) as study:
+        study.run()
     monkeypatch.chdir(elsewhere)
-    again = Study.open(home / "study")
-    try:
+    with closing(Study.open(home / "study")) as again:
         assert again.spec.trainer.kwargs["landscape"] == str(home / "landscapes/toys/toy/Toy-v0")
         again.extend(runs=12)
         assert again.run().test is not None
-    finally:
-        again.close()
 
 
 def test_an_evaluation_between_two_recorded_steps_is_the_earlier_one(landscape, trainer):
     outcome = train(trainer, segment(landscape, 2, until=450, evaluate_at=(50, 199, 200, 310, 450)))
     assert [report.step for report in outcome.reports] == [50, 199, 200, 310, 450]
     found = [report.metrics["eval_return"] for report in outcome.reports]
-    assert found == pytest.approx(
-        [value(2, 10, step) for step in (100, 100, 200, 300, 400)], rel=1e-6
-    )
+    assert found == near([value(2, 10, step) for step in (100, 100, 200, 300, 400)])
     assert outcome.reached == 450
 
 
@@ -204,7 +202,7 @@ def test_a_segment_goes_on_to_the_first_recorded_step(landscape, trainer, tmp_pa
     assert [trainer.align(landscape.config(2), step) for step in (30, 100, 130)] == [100, 100, 130]
     first = train(trainer, begun(landscape, 2, tmp_path, 30, 30))
     assert (first.reached, first.cost["environment_steps"]) == (100, 100)
-    assert first.reports[0].metrics["eval_return"] == pytest.approx(value(2, 10, 100), rel=1e-6)
+    assert first.reports[0].metrics["eval_return"] == near(value(2, 10, 100))
     more = {"parent": first.checkpoint, "start": 100, "evaluate_at": (200, 400)}
     assert train(trainer, segment(landscape, 2, **more)).cost["environment_steps"] == 300
     with pytest.raises(InputError, match="checkpoint is at step 100"):
@@ -216,17 +214,10 @@ def test_a_segment_goes_on_to_the_first_recorded_step(landscape, trainer, tmp_pa
 def test_the_cost_is_the_recorded_one(landscape, trainer, tmp_path):
     first = train(trainer, begun(landscape, 0, tmp_path, 100, 100))
     more = {"parent": first.checkpoint, "start": 100, "evaluate_at": (200, 300, 400)}
-    runs = (
-        train(trainer, segment(landscape, 0)),
-        first,
-        train(trainer, segment(landscape, 0, **more)),
-    )
-    costs = [(run.cost["environment_steps"], run.cost["wall_seconds"]) for run in runs]
-    assert costs == [
-        (400, pytest.approx(SECONDS)),
-        (100, pytest.approx(2.0)),
-        (300, pytest.approx(6.0)),
-    ]
+    whole, second = (train(trainer, segment(landscape, 0, **own)) for own in ({}, more))
+    runs = (whole, first, second)
+    assert [run.cost["environment_steps"] for run in runs] == [400, 100, 300]
+    assert [run.cost["wall_seconds"] for run in runs] == pytest.approx([SECONDS, 2.0, 6.0])
 
 
 def test_a_recorded_failure_happens_at_its_step(landscape, trainer, tmp_path):
@@ -259,13 +250,10 @@ def distance(a, b):
     for name, item in SPACE.hyperparameters.items():
         if (name in a) != (name in b):
             total += 1
+        elif name in a and item.type == "categorical":
+            total += a[name] != b[name]
         elif name in a:
-            gap = (
-                float(a[name] != b[name])
-                if item.type == "categorical"
-                else item.to_unit(a[name]) - item.to_unit(b[name])
-            )
-            total += gap**2
+            total += (item.to_unit(a[name]) - item.to_unit(b[name])) ** 2
     return total
 
 
@@ -290,28 +278,22 @@ def test_what_is_not_given_has_the_default(landscape):
 
 def test_exact_takes_recorded_configurations_only(landscape):
     objective = landscape.objective("exact")
-    assert objective(landscape.config(9), seed=1, until=250) == pytest.approx(
-        value(9, 11, 200), rel=1e-6
-    )
+    assert objective(landscape.config(9), seed=1, until=250) == near(value(9, 11, 200))
     with pytest.raises(InputError, match="is not in toys/toy/Toy-v0"):
         objective(SPACE.sample(np.random.default_rng(5)))
 
 
 def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
     objective = landscape.objective()
-    assert (objective.direction, objective.horizon, objective.space) == (
-        "maximize",
-        400,
-        landscape.space,
-    )
+    assert (objective.direction, objective.horizon) == ("maximize", 400)
+    assert objective.space == landscape.space
     copy = pickle.loads(pickle.dumps(objective))
     for number in (0, CRASHED, STOPPED):
         config = landscape.config(number)
         expected = landscape.grid.lookup(number, 12, 300)
         assert objective(config, seed=2, until=399) == expected == copy(config, seed=2, until=399)
-    assert objective(landscape.config(CRASHED)) == pytest.approx(
-        value(0, 10, 100), rel=1e-6
-    )  # the worst recorded
+    worst = near(value(0, 10, 100))  # of those recorded
+    assert objective(landscape.config(CRASHED)) == worst
     with pytest.raises(InputError, match="before step 100"):
         objective(landscape.config(0), until=99)
 
@@ -341,57 +323,36 @@ def test_another_space_or_environment_is_refused(trainer):
 
 
 def study_over(folder, space, **changes):
-    values = {
-        "trainer": {"name": "tabular", "kwargs": {"landscape": str(folder)}},
-        "space": space.to_dict(),
-        "fidelity": {"steps": 400, "evaluations": 4},
-        "budget": {"runs": 60},
-        "seeds": {"tuning": 3, "test": 3},
-        "executor": {"name": "in_process"},
-        "test": {"top": 1},
-    }
-    return load_spec({**values, **changes})
+    values = {"trainer": {"name": "tabular", "kwargs": {"landscape": str(folder)}}}
+    values |= {"space": space.to_dict(), "fidelity": {"steps": 400, "evaluations": 4}}
+    values |= {"budget": {"runs": 60}, "seeds": {"tuning": 3, "test": 3}, "test": {"top": 1}}
+    return load_spec({**values, "executor": {"name": "in_process"}, **changes})
 
 
-@pytest.mark.parametrize("optimizer", ["random", "tpe", "asha"])
+@pytest.mark.parametrize(("optimizer", "runs"), [("random", 60), ("tpe", 60), ("asha", 20)])
 def test_a_study_over_a_landscape_finds_a_good_configuration(
-    folder, landscape, tmp_path, optimizer
+    folder, landscape, tmp_path, optimizer, runs
 ):
-    budget = {"runs": 20 if optimizer == "asha" else 60}
-    study = Study.create(
-        study_over(folder, SPACE, optimizer=optimizer, budget=budget), tmp_path / "study"
-    )
-    try:
+    spec = study_over(folder, SPACE, optimizer=optimizer, budget={"runs": runs})
+    with closing(Study.create(spec, tmp_path / "study")) as study:
         result = study.run()
-    finally:
-        study.close()
-    scores = sorted(
-        np.mean([value(n, seed, 400) for seed in SEEDS["tuning"][:3]]) for n in range(N)
-    )
-    assert result.tuning >= scores[N // 2]
+
+    def score(number, role="tuning"):
+        return np.mean([value(number, seed, 400) for seed in SEEDS[role][:3]])
+
+    assert result.tuning >= sorted(score(number) for number in range(N))[N // 2]
     row = landscape.objective().replay.row(result.incumbent.config)
-    assert result.tuning == pytest.approx(
-        np.mean([value(row, seed, 400) for seed in SEEDS["tuning"][:3]]), rel=1e-6
-    )
-    assert result.test.value == pytest.approx(
-        np.mean([value(row, seed, 400) for seed in SEEDS["test"]]), rel=1e-6
-    )
+    assert result.tuning == near(score(row))
+    assert result.test.value == near(score(row, "test"))
 
 
 def test_an_objective_is_tuned_like_any_function(landscape):
     objective = landscape.objective()
-    result = autorl.tune(
-        objective,
-        objective.space,
-        steps=objective.horizon,
-        runs=24,
-        optimizer="random",
-        seeds=autorl.SeedPlan(2, 3),
-    )
+    options = {"runs": 24, "optimizer": "random", "seeds": autorl.SeedPlan(2, 3)}
+    result = autorl.tune(objective, objective.space, steps=objective.horizon, **options)
     config = result.incumbent.config
-    assert result.tuning == pytest.approx(
-        np.mean([objective(config, seed=seed) for seed in (0, 1)])
-    )
+    expected = np.mean([objective(config, seed=seed) for seed in (0, 1)])
+    assert result.tuning == pytest.approx(expected)
     expected = np.mean([objective(config, seed=100 + seed, role="test") for seed in range(3)])
     assert result.test.value == pytest.approx(expected)
 
@@ -399,22 +360,15 @@ def test_an_objective_is_tuned_like_any_function(landscape):
 @pytest.mark.skipif(not ARLBENCH.is_file(), reason="needs the ARLBench files beside the checkout")
 @pytest.mark.parametrize("optimizer", ["random", "tpe"])
 def test_arlbench_replayed(tmp_path, optimizer):
-    (manifest,) = import_any(
-        ARLBENCH, tmp_path, tuning_seeds=5, namespace="arlbench", replace=False
-    )
+    options = {"tuning_seeds": 5, "namespace": "arlbench", "replace": False}
+    (manifest,) = import_any(ARLBENCH, tmp_path, **options)
     folder = tmp_path / manifest.id
     data = Landscape(folder)
-    changes = {
-        "fidelity": {"steps": 50_000, "evaluations": 10},
-        "seeds": {"tuning": 3, "test": 5},
-        "budget": {"runs": 96},
-        "environment": {"id": "CartPole-v1"},
-    }
-    study = Study.in_memory(study_over(folder, data.space, optimizer=optimizer, **changes))
-    try:
+    changes = {"fidelity": {"steps": 50_000, "evaluations": 10}, "budget": {"runs": 96}}
+    changes |= {"seeds": {"tuning": 3, "test": 5}, "environment": {"id": "CartPole-v1"}}
+    spec = study_over(folder, data.space, optimizer=optimizer, **changes)
+    with closing(Study.in_memory(spec)) as study:
         result = study.run()
-    finally:
-        study.close()
     row = data.objective().replay.row(result.incumbent.config)
     tuning = data.grid.values[row, data.grid.seed_positions("tuning")[:3], -1]
     assert result.tuning == pytest.approx(float(tuning.mean()), rel=1e-6)
