@@ -41,17 +41,14 @@ def tiny(folder):
 
 def generated_lengths(model, tokenizer):
     """Tokens before the end of completions by `generate`, which reads the generation configuration of the model."""
-    encoded = tokenizer(
-        list(PROMPTS), return_tensors="pt", padding=True, return_token_type_ids=False
-    )
+    as_tensors = {"return_tensors": "pt", "padding": True, "return_token_type_ids": False}
+    encoded = tokenizer(list(PROMPTS), **as_tensors)
     torch.manual_seed(0)
     with torch.no_grad():
         tokens = model.eval().generate(**encoded, do_sample=True, top_k=0, max_new_tokens=MOST)
     completions = tokens[:, encoded["input_ids"].shape[1] :].tolist()
-    ends = (EOS, TURN)
-    return [
-        next((i for i, token in enumerate(row) if token in ends), len(row)) for row in completions
-    ]
+    is_end = [[token in (EOS, TURN) for token in row] for row in completions]
+    return [row.index(True) if any(row) else len(row) for row in is_end]
 
 
 @pytest.mark.parametrize(
@@ -104,15 +101,13 @@ def test_ppo_trains_on_the_text_before_the_end(folder):
     trainer.train_to(1)
     ((rollout,)) = rollouts
     completions = rollout.tokens[:, -rollout.mask.shape[1] :]
-    rows = [
-        row[counted].tolist() for row, counted in zip(completions, rollout.mask.bool(), strict=True)
-    ]
+    pairs = zip(completions, rollout.mask.bool(), strict=True)
+    rows = [row[counted].tolist() for row, counted in pairs]
     assert all(not {EOS, TURN} & set(row[:-1]) for row in rows)
     last = [row[-1] for row in rows]
     assert TURN in last
-    assert trainer.logs["ended"] == pytest.approx(
-        sum(token in (EOS, TURN) for token in last) / len(last)
-    )
+    share = sum(token in (EOS, TURN) for token in last) / len(last)
+    assert trainer.logs["ended"] == pytest.approx(share)
 
 
 def test_a_completion_that_brings_its_own_end_gets_no_second_one(folder):
@@ -123,13 +118,8 @@ def test_a_completion_that_brings_its_own_end_gets_no_second_one(folder):
     assert twice == pytest.approx(plain)
     ids = torch.tensor([tokenizer("a b c d <turn>")["input_ids"]])
     with torch.no_grad():
-        steps = (
-            model.eval()(input_ids=ids)
-            .logits[0, :-1]
-            .log_softmax(-1)
-            .gather(-1, ids[0, 1:, None])[:, 0]
-        )
+        chances = model.eval()(input_ids=ids).logits[0, :-1].log_softmax(-1)
+    steps = chances.gather(-1, ids[0, 1:, None])[:, 0]
     assert turn == pytest.approx(float(steps[1:].sum()), abs=1e-4)
-    assert pair_likelihoods(model, tokenizer, [("a b", "c d", "c d <turn>")]) == pytest.approx(
-        [plain, turn]
-    )
+    both = pair_likelihoods(model, tokenizer, [("a b", "c d", "c d <turn>")])
+    assert both == pytest.approx([plain, turn])

@@ -77,9 +77,8 @@ def test_no_prompt_has_two_roles(more, answers, asked, apart, build):
     for instance in range(3):
         built = build(instance, data, rows_of(APART, more, answers) if apart else 0.25, prompts)
         assert_disjoint(built)
-        assert set(built.prompts) == set(prompts or PROMPTS) - set(of_roles(built)[1]) - set(
-            of_roles(built)[2]
-        )
+        _, tuning, test = of_roles(built)
+        assert set(built.prompts) == set(prompts or PROMPTS) - tuning - test
         rows = {"pairs": 1, "ranking": 3}.get(more, 0)
         held = len(APART) if apart else 16
         assert len(built.held_out_pairs) + len(built.test_pairs) == rows * held
@@ -97,16 +96,16 @@ def test_texts_are_held_out_beside_prompts(apart, build):
     """All texts of a separate data set are held out, and a fifth of the prompts that are sampled
     from."""
     texts = [{"text": text} for text in PROMPTS]
+    held_out = [{"text": text} for text in APART] if apart else 0.25
+    held = len(APART) if apart else 16
     for asked, instance in product(ASKED.values(), range(3)):
-        built = build(instance, texts, [{"text": text} for text in APART] if apart else 0.25, asked)
+        built = build(instance, texts, held_out, asked)
         assert_disjoint(built)
-        assert len(built.held_out_completions) + len(built.test_completions) == (
-            len(APART) if apart else 16
-        )
+        assert len(built.held_out_completions) + len(built.test_completions) == held
         assert built.held_out
         assert set(built.held_out) <= set(asked)
     with pytest.raises(InputError, match="no prompt to sample from"):
-        build(0, texts, [{"text": text} for text in APART] if apart else 0.25)
+        build(0, texts, held_out)
 
 
 def test_held_out_texts_beside_data_that_has_prompts(build):
@@ -123,12 +122,8 @@ def test_the_same_prompts_named_twice_are_split_as_named_once(build):
     data = rows_of(PROMPTS, "pairs", "")
     for instance in range(3):
         once, twice = build(instance, data), build(instance, data, prompts=PROMPTS)
-        assert once.held_out == twice.held_out
-        assert (once.pairs, once.held_out_pairs, once.test_pairs) == (
-            twice.pairs,
-            twice.held_out_pairs,
-            twice.test_pairs,
-        )
+        for part in ("held_out", "pairs", "held_out_pairs", "test_pairs"):
+            assert getattr(once, part) == getattr(twice, part)
     assert build(0, data).held_out[:6] == FIRST
     assert build(1, data).held_out != build(0, data).held_out
 

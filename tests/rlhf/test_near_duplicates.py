@@ -48,9 +48,8 @@ def test_a_text_of_blanks_alone_is_itself():
 def test_held_out_prompts_are_found_however_they_are_written(variant, tmp_path):
     changed = [VARIANTS[variant](prompt) for prompt in PROMPTS[:10]]
     assert not set(changed) & set(PROMPTS)
-    built = build_files(
-        tmp_path, completed(PROMPTS), held_out=completed([*changed, "new 1", "new 2"])
-    )
+    held_out = completed([*changed, "new 1", "new 2"])
+    built = build_files(tmp_path, completed(PROMPTS), held_out=held_out)
     assert set(built.held_out) == {*changed, "new 1", "new 2"}
     assert set(built.prompts) == set(PROMPTS[10:])
     assert {prompt for prompt, _ in built.completions} == set(PROMPTS[10:])
@@ -67,9 +66,8 @@ def test_exact_ones_are_counted_too_and_prompts_to_sample_from(tmp_path):
     built = build_files(tmp_path, completed(PROMPTS), **more)
     assert set(built.prompts) == {*PROMPTS[5:8], "a", "b"}
     (note,) = built.notes
-    assert note.startswith(
-        "data: 7 of 47 rows have a held-out prompt and are left out of training; 1 of them"
-    )
+    left_out = "data: 7 of 47 rows have a held-out prompt and are left out of training; 1 of them"
+    assert note.startswith(left_out)
     chosen = files_options(tmp_path, completed(PROMPTS), **more)
     assert FILES.with_options(chosen).notes(chosen) == built.notes
 
@@ -84,11 +82,13 @@ def test_variants_in_one_data_set_are_held_out_together(instance, tmp_path):
     twins = [prompt.upper() for prompt in PROMPTS]
     rows = completed([*PROMPTS, *twins])
     built = build_files(tmp_path, rows, instance, held_out=0.25)
-    trained = {prompt.casefold() for prompt, _ in built.completions} | {
-        prompt.casefold() for prompt in built.prompts
-    }
-    tuning = {prompt.casefold() for prompt, _ in built.held_out_completions}
-    test = {prompt.casefold() for prompt, _ in built.test_completions}
+
+    def folded(completions):
+        return {prompt.casefold() for prompt, _ in completions}
+
+    trained = folded(built.completions) | {prompt.casefold() for prompt in built.prompts}
+    tuning = folded(built.held_out_completions)
+    test = folded(built.test_completions)
     assert (len(trained), len(tuning), len(test)) == (30, 5, 5)
     assert len(trained | tuning | test) == 40
     assert set(built.held_out) <= set(PROMPTS)  # asked as it is first written
@@ -109,28 +109,20 @@ def test_messages_are_compared_as_they_are_asked(tmp_path):
     def talk(text):
         return [{"role": "user", "content": text}]
 
+    answers = {name: {"role": "assistant", "content": name} for name in ("chosen", "rejected")}
     pairs = [
-        {
-            name: [*talk(prompt), {"role": "assistant", "content": name}]
-            for name in ("chosen", "rejected")
-        }
-        for prompt in PROMPTS
+        {name: [*talk(prompt), answer] for name, answer in answers.items()} for prompt in PROMPTS
     ]
-    held = [
-        {"prompt": talk(f" {prompt.upper()} "), "chosen": "c", "rejected": "d"}
-        for prompt in PROMPTS[:10]
-    ]
+    asked = [talk(f" {prompt.upper()} ") for prompt in PROMPTS[:10]]
+    held = [{"prompt": prompt, "chosen": "c", "rejected": "d"} for prompt in asked]
     built = build_files(tmp_path, pairs, held_out=held)
-    assert {prompt for prompt, _, _ in built.pairs} == {
-        f"<user>{prompt}</s>" for prompt in PROMPTS[10:]
-    }
+    expected = {f"<user>{prompt}</s>" for prompt in PROMPTS[10:]}
+    assert {prompt for prompt, _, _ in built.pairs} == expected
     assert built.notes[0].startswith("data: 10 of 40 rows have a held-out prompt")
 
 
 def test_columns_of_a_reward_are_those_of_the_prompt_that_is_asked(tmp_path, monkeypatch):
-    code = (
-        "def exact(prompts, completions, answer):\n    return [float(len(one)) for one in answer]\n"
-    )
+    code = "def exact(prompts, completions, answer):\n    return list(map(len, answer))\n"
     data = [{"prompt": prompt, "answer": "x"} for prompt in PROMPTS]
     held = [{"prompt": prompt.upper(), "answer": "yy"} for prompt in PROMPTS[:10]]
     names = dict.fromkeys(("training", "selection", "report"), "exact")
@@ -141,12 +133,12 @@ def test_columns_of_a_reward_are_those_of_the_prompt_that_is_asked(tmp_path, mon
 
 
 def test_pairs_with_equal_answers_are_counted(tmp_path):
+    rejected = ["the same"] * 12 + ["other"] * 28
     pairs = [
-        {"prompt": prompt, "chosen": "the same", "rejected": "the same" if number < 12 else "other"}
-        for number, prompt in enumerate(PROMPTS)
+        {"prompt": prompt, "chosen": "the same", "rejected": answer}
+        for prompt, answer in zip(PROMPTS, rejected, strict=True)
     ]
     built = build_files(tmp_path, pairs, held_out=0.25)
-    assert built.notes == (
-        "data: 12 of 40 pairs have two equal answers, of which nothing can be learnt",
-    )
+    equal = "data: 12 of 40 pairs have two equal answers, of which nothing can be learnt"
+    assert built.notes == (equal,)
     assert len(built.pairs) == 30

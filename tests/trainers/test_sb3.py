@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,28 +89,41 @@ def parameters(outcome: Outcome) -> dict[str, torch.Tensor]:
 def export_model(name: str, saved: Checkpoint, file: Path, **options: Any) -> ExportedModel:
     """The model of a checkpoint, written by the trainer whose configuration says all but `options`."""
     replace = options.pop("replace", False)
-    written: ExportedModel = load(TrainerSpec(f"sb3/{name}", FrozenMap(options))).export_model(  # type: ignore[attr-defined]
-        saved, file, replace=replace
-    )
+    trainer: Any = load(TrainerSpec(f"sb3/{name}", FrozenMap(options)))
+    written: ExportedModel = trainer.export_model(saved, file, replace=replace)
     return written
+
+
+def watch(
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    note: Callable[..., None],
+    before: bool = False,
+) -> None:
+    """Note what a method is called with, once it is done or before."""
+    original = getattr(owner, name)
+
+    def watched(*arguments: Any, **named: Any) -> None:
+        if before:
+            note(*arguments)
+        original(*arguments, **named)
+        if not before:
+            note(*arguments)
+
+    monkeypatch.setattr(owner, name, watched)
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+GAMMA = {"n_steps": 8, "gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99}
+EPSILON = {"exploration_fraction": 0.9, "target_update_interval": 40}
 ALGORITHMS = [
     ("ppo", {**PPO, **LINEAR, **COSINE}, CARTPOLE),
-    (
-        "a2c",
-        {**LINEAR, "n_steps": 8, "gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99},
-        NORMALISED,
-    ),
-    (
-        "dqn",
-        {**OFF_POLICY, **LINEAR, "exploration_fraction": 0.9, "target_update_interval": 40},
-        CARTPOLE,
-    ),
+    ("a2c", {**LINEAR, **GAMMA}, NORMALISED),
+    ("dqn", {**OFF_POLICY, **LINEAR, **EPSILON}, CARTPOLE),
     ("sac", {**OFF_POLICY, **LINEAR}, PENDULUM),
 ]
 
@@ -146,34 +160,28 @@ def test_training_is_what_sb3_does_with_the_same_seed(
     monkeypatch.setattr(trainer_module, "integer_seed", lambda *keys: 7)
     ours = runs(name, config, environment, until=256)
     arguments = {key: value for key, value in config.items() if key != "net_arch"}
-    arguments["policy_kwargs"] = (
-        {"net_arch": list(config["net_arch"])} if "net_arch" in config else {}
-    )
+    if "net_arch" in config:
+        arguments["policy_kwargs"] = {"net_arch": list(config["net_arch"])}
     venv = DummyVecEnv([lambda: make_environment(environment)] * environment.n_envs)
     model = getattr(sb3, name.upper())("MlpPolicy", venv, seed=7, **arguments).learn(256)
-    assert same(
-        parameters(ours), {key: value.cpu() for key, value in model.policy.state_dict().items()}
-    )
+    assert same(parameters(ours), dict(model.policy.state_dict()))
 
 
 def test_epsilon_is_a_function_of_step_and_horizon(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates: list[tuple[int, float]] = []
-    original = sb3.DQN._on_step
 
-    def spy(model: Any) -> None:
-        original(model)
+    def note(model: Any) -> None:
         rates.append((model.num_timesteps, model.exploration_rate))
 
-    monkeypatch.setattr(sb3.DQN, "_on_step", spy)
+    watch(monkeypatch, sb3.DQN, "_on_step", note)
     config = {**OFF_POLICY, "exploration_fraction": 0.5, "exploration_final_eps": 0.2}
     first = runs("dqn", config, CARTPOLE, until=64)
     runs("dqn", config, CARTPOLE, until=192, after=first)
     assert [step for step, _ in rates] == list(range(2, 194, 2))
-    assert [rate for _, rate in rates] == pytest.approx(
-        [max(0.2, 1 - 0.8 * step / 128) for step, _ in rates]
-    )
+    expected = [max(0.2, 1 - 0.8 * step / 128) for step, _ in rates]
+    assert [rate for _, rate in rates] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -199,13 +207,11 @@ def test_changed_clip_range_and_entropy_coefficient_are_those_training_uses(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[float, float]] = []
-    original = sb3.PPO.train
 
-    def spy(model: Any) -> None:
-        original(model)
+    def note(model: Any) -> None:
         seen.append((model.logger.name_to_value["train/clip_range"], model.ent_coef))
 
-    monkeypatch.setattr(sb3.PPO, "train", spy)
+    watch(monkeypatch, sb3.PPO, "train", note)
     before, after = {"clip_range": 0.3, "ent_coef": 0.0}, {"clip_range": 0.1, "ent_coef": 0.5}
     first = runs("ppo", PPO | before, CARTPOLE)
     changed = runs("ppo", PPO | after, CARTPOLE, until=256, after=first)
@@ -243,13 +249,11 @@ def test_gamma_reaches_the_n_step_buffer_and_the_reward_normaliser(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gammas: list[tuple[float, float, float]] = []
-    original = sb3.DQN.train
 
-    def spy(model: Any, **arguments: Any) -> None:
+    def note(model: Any) -> None:
         gammas.append((model.gamma, model.replay_buffer.gamma, model.get_vec_normalize_env().gamma))
-        original(model, **arguments)
 
-    monkeypatch.setattr(sb3.DQN, "train", spy)
+    watch(monkeypatch, sb3.DQN, "train", note)
     environment = EnvironmentSpec("CartPole-v1", normalize=True)
     first = runs("dqn", {**OFF_POLICY, "n_steps": 3, "gamma": 0.9}, environment, until=64)
     runs("dqn", {**OFF_POLICY, "n_steps": 3, "gamma": 0.8}, environment, until=96, after=first)
@@ -260,13 +264,11 @@ def test_sac_s_entropy_coefficient_changes_between_fixed_and_learned(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[float] = []
-    original = sb3.SAC.train
 
-    def spy(model: Any, **arguments: Any) -> None:
-        original(model, **arguments)
+    def note(model: Any) -> None:
         used.append(model.logger.name_to_value["train/ent_coef"])
 
-    monkeypatch.setattr(sb3.SAC, "train", spy)
+    watch(monkeypatch, sb3.SAC, "train", note)
 
     def trained(entropy: Any, until: int, after: Outcome | None = None) -> Outcome:
         config = {**OFF_POLICY, "ent_coef": entropy, "learning_rate": 1e-2}
@@ -324,16 +326,14 @@ def test_new_episodes_are_a_boundary_in_the_replay_buffer(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends: list[tuple[float, float]] = []
-    original = sb3.DQN.train
 
-    def spy(model: Any, **arguments: Any) -> None:
+    def note(model: Any) -> None:
         buffer = model.replay_buffer
         ends.append((float(buffer.dones[63, 0]), float(buffer.timeouts[63, 0])))
-        original(model, **arguments)
 
     environment = EnvironmentSpec("trainer_environments:UnpicklableTest-v0")
     first = runs("dqn", {**OFF_POLICY, "n_steps": 3}, environment, until=64)
-    monkeypatch.setattr(sb3.DQN, "train", spy)
+    watch(monkeypatch, sb3.DQN, "train", note, before=True)
     runs("dqn", {**OFF_POLICY, "n_steps": 3}, environment, until=68, after=first)
     assert ends == [(1.0, 1.0)]  # n-step returns stop here, and bootstrap
 
@@ -361,9 +361,8 @@ def test_evaluation_side_by_side_or_one_by_one_is_the_same(runs: Runs) -> None:
 
 @pytest.mark.parametrize("space", ["discrete", "dict", "image"])
 def test_observations_of_every_kind_train_evaluate_and_continue(runs: Runs, space: str) -> None:
-    environment = EnvironmentSpec(
-        "trainer_environments:SpacesTest-v0", kwargs=FrozenMap(space=space), n_envs=2
-    )
+    name = "trainer_environments:SpacesTest-v0"
+    environment = EnvironmentSpec(name, kwargs=FrozenMap(space=space), n_envs=2)
     config = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
     whole = runs("ppo", config, environment, until=64, evaluate_at=(64,))
     first = runs("ppo", config, environment, until=32)

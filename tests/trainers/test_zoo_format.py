@@ -183,11 +183,8 @@ def test_a_preset_is_the_default_of_what_is_searched_and_fixes_the_rest(file: Pa
     assert spec.fidelity.steps == 100_000
     assert spec.trainer is not None
     # `clip_range` is searched and has no schedule there.
-    assert spec.trainer.kwargs == {
-        "policy": "MlpPolicy",
-        "clip_range.shape": "linear",
-        "clip_range.end": 0.0,
-    }
+    of_schedule = {"clip_range.shape": "linear", "clip_range.end": 0.0}
+    assert spec.trainer.kwargs == {"policy": "MlpPolicy", **of_schedule}
 
 
 def test_what_the_study_says_beats_the_preset(file: Path) -> None:
@@ -285,17 +282,10 @@ CONFIG = {
 
 
 def test_a_configuration_is_written_as_the_zoo_reads_it() -> None:
-    text = zoo(
-        "ppo",
-        CONFIG,
-        environment={
-            "id": "my_envs:Reach-v0",
-            "n_envs": 8,
-            "normalize": True,
-            "kwargs": {"size": 3},
-            "wrappers": ["my_envs.wrappers:Doubled", {"a:B": {"factor": 2.0}}],
-        },
-    )
+    environment = {"id": "my_envs:Reach-v0", "n_envs": 8, "normalize": True}
+    wrappers = ["my_envs.wrappers:Doubled", {"a:B": {"factor": 2.0}}]
+    environment |= {"kwargs": {"size": 3}, "wrappers": wrappers}
+    text = zoo("ppo", CONFIG, environment=environment)
     name, entry = parsed(text)
     assert name == "Reach-v0"
     assert entry == {
@@ -395,11 +385,8 @@ def test_normalised_bytes_of_a_grid_are_made_floats(
 def test_a_grid_of_the_engine_is_written_with_the_wrappers_it_stands_for() -> None:
     environment = {"id": GRID, "normalize": True}
     entry = parsed(zoo("population/ppo", {"gamma": 0.9}, environment=environment))[1]
-    assert entry["env_wrapper"] == [
-        "minigrid.wrappers.ImgObsWrapper",
-        "gymnasium.wrappers.FlattenObservation",
-        FLOATS,
-    ]
+    image = "minigrid.wrappers.ImgObsWrapper"
+    assert entry["env_wrapper"] == [image, "gymnasium.wrappers.FlattenObservation", FLOATS]
     plain = {"id": "CartPole-v1", "normalize": True}
     assert "env_wrapper" not in parsed(zoo("population/ppo", {}, environment=plain))[1]
 
@@ -482,12 +469,8 @@ def test_the_zoo_trains_what_is_written(tmp_path: Path) -> None:
     path.write_text(zoo("ppo", config, 64, environment={"normalize": True}))
     options = {"--algo": "ppo", "--env": "CartPole-v1", "--conf-file": str(path)}
     options |= {"--log-folder": str(tmp_path / "logs"), "--eval-freq": "-1", "--seed": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "rl_zoo3.train",
-        *(part for pair in options.items() for part in pair),
-    ]
+    words = [part for pair in options.items() for part in pair]
+    command = [sys.executable, "-m", "rl_zoo3.train", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     [saved] = (tmp_path / "logs").rglob("CartPole-v1.zip")
