@@ -36,16 +36,8 @@ if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
 
 _ACTIVATIONS = (
-    "tanh",
-    "relu",
-    "elu",
-    "selu",
-    "gelu",
-    "silu",
-    "mish",
-    "leaky_relu",
-    "softplus",
-    "sigmoid",
+    *("tanh", "relu", "elu", "selu", "gelu", "silu", "mish"),
+    *("leaky_relu", "softplus", "sigmoid"),
 )
 _COPIED = ("gamma", "gae_lambda")  # buffers and normaliser keep their own
 
@@ -334,13 +326,15 @@ def activation(name: str) -> Any:
 
     if is_name(name):
         return policy_class("activation_fn", name)
-    modules = {name_of: name_of for name_of in _ACTIVATIONS}
-    if name.lower() not in modules:
-        hint = one_of(name, [*modules, "module:Class"])
+    if name.lower() not in _ACTIVATIONS:
+        hint = one_of(name, [*_ACTIVATIONS, "module:Class"])
         raise InputError(f"unknown activation {name!r}{hint}", key="activation")
     # `LeakyReLU` and `ReLU` have capitals that no rule gives back.
     by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
     return getattr(nn, by_lower[name.lower().replace("_", "")])
+
+
+_NOISES = {"normal": "NormalActionNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise"}
 
 
 def _action_noise(values: Mapping[str, Any], action_space: gym.Space[object]) -> Any:
@@ -348,18 +342,15 @@ def _action_noise(values: Mapping[str, Any], action_space: gym.Space[object]) ->
     scale = float(values.get("noise_std", 0.0))
     if kind is None and "noise_std" not in values:
         return None
-    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+    from stable_baselines3.common import noise
 
-    classes = {
-        "normal": NormalActionNoise,
-        "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise,
-        "none": None,
-    }
-    check_names([kind or "normal"], classes, "noise_type", "noise_type")
     # A standard deviation alone is that of normal noise.
-    noise = classes[kind or "normal"]
+    kind = kind or "normal"
+    check_names([kind], (*_NOISES, "none"), "noise_type", "noise_type")
+    if kind == "none":
+        return None
     size = int(np.prod(action_space.shape or ()))
-    return noise(mean=np.zeros(size), sigma=np.full(size, scale)) if noise is not None else None
+    return getattr(noise, _NOISES[kind])(mean=np.zeros(size), sigma=np.full(size, scale))
 
 
 def _noises(model: BaseAlgorithm) -> list[Any]:
@@ -394,66 +385,63 @@ def optimizers(model: BaseAlgorithm) -> list[Any]:
     return [optimizer for optimizer in candidates if isinstance(optimizer, Optimizer)]
 
 
-def _read(  # noqa: C901 - one line a hyperparameter
-    model: Any, name: str, n_envs: int, holders: list[object]
-) -> Any:
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "train_freq": lambda model: model.train_freq.frequency,
+    "exploration_initial_eps": lambda model: model.exploration_schedule.start,
+    "exploration_final_eps": lambda model: model.exploration_schedule.end,
+    "exploration_fraction": lambda model: model.exploration_schedule.end_fraction,
+    "rms_prop_eps": lambda model: optimizers(model)[0].param_groups[0]["eps"],
+    "use_rms_prop": lambda model: type(optimizers(model)[0]).__name__ == "RMSprop",
+    "activation": lambda model: model.policy_kwargs["activation_fn"].__name__.lower(),
+    "stats_window_size": lambda model: model._stats_window_size,
+}
+"""Where a model keeps hyperparameters that are no attributes of it."""
+
+
+def _copies(model: Any, name: str, n_envs: int, holders: list[object]) -> list[Any]:
+    """Return the values of a hyperparameter in every part that keeps one."""
+    if is_weight(name):
+        index = int(name.removeprefix(PREFIX))
+        return [float(row[index]) for row in model.env.get_attr("reward_weights")]
+    match name:
+        case "learning_rate":
+            lists = [optimizer.param_groups for optimizer in optimizers(model)]
+            return [group["lr"] for groups in lists for group in groups]
+        case "gamma" | "gae_lambda":
+            return [getattr(holder, name) for holder in holders]
+        case "n_steps" if hasattr(model, "rollout_buffer"):
+            return [model.n_steps, model.rollout_buffer.buffer_size]
+        case "n_envs":
+            return [model.n_envs, n_envs]
+    return []
+
+
+def _read(model: Any, name: str, n_envs: int, holders: list[object]) -> Any:
     """Return the value `name` has in the live model.
 
     It has the form a configuration gives it.
     """
-    first = optimizers(model)[0].param_groups[0]
+    copies = _copies(model, name, n_envs, holders)
+    if copies:
+        if any(value != copies[0] for value in copies):
+            raise RuntimeError(f"hyperparameter {name}: parts of the model disagree: {copies}")
+        return copies[0]
+    if name in _READERS:
+        return _READERS[name](model)
     match name:
-        case "learning_rate":
-            return _agreed(
-                name,
-                [
-                    group["lr"]
-                    for optimizer in optimizers(model)
-                    for group in optimizer.param_groups
-                ],
-            )
         case "clip_range" | "clip_range_vf":
             schedule = getattr(model, name)
             return None if schedule is None else schedule(model._current_progress_remaining)
-        case "gamma" | "gae_lambda":
-            return _agreed(name, [getattr(holder, name) for holder in holders])
-        case "n_steps" if hasattr(model, "rollout_buffer"):
-            return _agreed(name, [model.n_steps, model.rollout_buffer.buffer_size])
-        case "ent_coef" if hasattr(model, "ent_coef_optimizer"):
-            return (
-                model.ent_coef
-                if model.ent_coef_optimizer is not None
-                else float(model.ent_coef_tensor)
-            )
+        case "ent_coef" if getattr(model, "ent_coef_optimizer", model) is None:
+            return float(model.ent_coef_tensor)
         case "target_entropy":
             # SAC (Haarnoja et al. 2018, arXiv 1812.05905): minus the number of action dimensions.
             auto = -float(np.prod(model.action_space.shape))
             return "auto" if model.target_entropy == auto else model.target_entropy
-        case "train_freq":
-            return model.train_freq.frequency
-        case "exploration_initial_eps":
-            return model.exploration_schedule.start
-        case "exploration_final_eps":
-            return model.exploration_schedule.end
-        case "exploration_fraction":
-            return model.exploration_schedule.end_fraction
-        case "n_envs":
-            return _agreed(name, [model.n_envs, n_envs])
         case "noise_std":
             return 0.0 if model.action_noise is None else float(_noises(model)[0]._sigma[0])
         case "noise_type":
             return "none" if model.action_noise is None else type(_noises(model)[0]).__name__
-        case "rms_prop_eps":
-            return first["eps"]
-        case "use_rms_prop":
-            return type(optimizers(model)[0]).__name__ == "RMSprop"
-        case "activation":
-            return model.policy_kwargs["activation_fn"].__name__.lower()
-        case "stats_window_size":
-            return model._stats_window_size
-    if is_weight(name):
-        index = int(name.removeprefix(PREFIX))
-        return _agreed(name, [float(row[index]) for row in model.env.get_attr("reward_weights")])
     if name in model.policy_kwargs:
         return model.policy_kwargs[name]
     if not hasattr(model, name):
@@ -473,19 +461,10 @@ def _comparable(name: str, value: Any) -> Any:
         case "net_arch":
             return layers(value)
         case "noise_type":
-            return {
-                "normal": "NormalActionNoise",
-                "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise",
-            }.get(value, "none")
+            return _NOISES.get(value, "none")
         case "train_freq" if isinstance(value, list | tuple):
             return value[0]
     return plain(value) if isinstance(value, tuple | Mapping) else value
-
-
-def _agreed(name: str, values: list[object]) -> Any:
-    if any(value != values[0] for value in values):
-        raise RuntimeError(f"hyperparameter {name}: parts of the model disagree: {values}")
-    return values[0]
 
 
 def _same(found: object, wanted: object) -> bool:
