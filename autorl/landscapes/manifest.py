@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
-from pydantic_core.core_schema import no_info_after_validator_function
+from pydantic_core.core_schema import no_info_wrap_validator_function
 
 from autorl.core.plain_text import did_you_mean, shortened, shown
 from autorl.core.plain_values import plain
@@ -69,12 +69,12 @@ class _Evaluation(BaseModel):
 def _holding(kind: Any) -> GetPydanticSchema:
     """Say what a mapping of a manifest holds."""
 
-    def frozen(values: Any) -> FrozenMap:
-        stated = values.model_dump(exclude_unset=True) if isinstance(values, BaseModel) else values
-        return FrozenMap(stated)
+    def checked(values: Any, check: Callable[[Any], object]) -> FrozenMap:
+        check(values)
+        return FrozenMap(values)
 
     return GetPydanticSchema(
-        lambda _, handler: no_info_after_validator_function(frozen, handler(kind))
+        lambda _, handler: no_info_wrap_validator_function(checked, handler(kind))
     )
 
 
