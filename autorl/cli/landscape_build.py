@@ -97,7 +97,7 @@ def build(
             # `create_or_open` takes up what is trained so far.
             raise stopped(error, "the same command goes on") from None
 
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "bounds": bounds,
         "about": key_texts(about or [], ABOUT),
         "overrides": overrides_of(settings),
@@ -109,10 +109,10 @@ def build(
         raise InputError(message, key="--id")
     try:
         if family is None:
-            plans = [plan_build(file, id=id, study=study, **given)]
+            plans = [plan_build(file, id=id, study=study, **options)]
         else:
             drawn = read_task_family(family)
-            plans = plan_family(file, drawn, studies=study, apart_from=apart_from or (), **given)
+            plans = plan_family(file, drawn, studies=study, apart_from=apart_from or (), **options)
         if not dry_run:
             built = [item.manifest for item in build_plans(plans, out, train, replace=replace)]
             show_written(built, out, as_json=as_json)

@@ -371,6 +371,15 @@ class Queries:
         )[0]
         return count, least, greatest
 
+    def scores_at_phase_ends(self) -> pd.DataFrame:
+        """Return start_step, step, config_id, seed and value of each phase's last step."""
+        # All runs that begin at one step are a phase; QUALIFY keeps the last step of each.
+        return self.frame(
+            "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
+            "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
+            "QUALIFY step = max(step) OVER (PARTITION BY start_step)"
+        )
+
     def history_from_scratch(self) -> list[Measurement]:
         """Return the evaluations of runs trained from scratch, in order.
 

@@ -200,12 +200,7 @@ def phase_scores(
         InputError: fewer than two phases, or no such configuration.
     """
     chosen = data.grid.seeds[data.grid.seed_positions(seeds)]
-    # All runs that begin at one step are a phase; QUALIFY keeps the last step of each.
-    rows = data.queries.frame(
-        "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
-        "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
-        "QUALIFY step = max(step) OVER (PARTITION BY start_step)"
-    )
+    rows = data.queries.scores_at_phase_ends()
     rows = rows[rows["seed"].isin(chosen)]
     ends = rows.groupby("start_step")["step"].max()
     starts = ends.index.tolist()

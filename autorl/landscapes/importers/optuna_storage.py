@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,11 +47,7 @@ def recognises(path: Path) -> bool:
     with path.open("rb") as stream:
         head = stream.read(4096)
     if head.startswith(_MAGIC):
-        # A damaged file is of no format.
-        with suppress(sqlite3.Error), closing(_read_only(path)) as connection:
-            rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
-            return {"studies", "trials", "trial_params"} <= {row[0] for row in rows}
-        return False
+        return b"trial_intermediate_values" in path.read_bytes()
     return b'"op_code"' in head.split(b"\n")[0]
 
 
