@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class ForkError(RuntimeError):
-    """A process that user code forked did something only its parent may do."""
+    """A forked process of user code did what only its parent may."""
 
 
 @contextmanager

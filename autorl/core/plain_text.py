@@ -57,12 +57,12 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def one_line(value: object, most: int = LONGEST) -> str:
-    """Put a text of others, or an error, on one line of at most `most` characters."""
+    """Put a text or an error on one line of `most` characters."""
     return shortened(printable(" ".join(str(value).split()), keep_lines=False), most)
 
 
 def last_line(value: object, most: int = LONGEST) -> str:
-    """Return the last line of an error that says something, empty where none does."""
+    """Return the last line of an error with text, or ""."""
     lines = [line for line in str(value).splitlines() if line.strip()]
     return one_line(lines[-1], most) if lines else ""
 

@@ -1,8 +1,8 @@
 """Starts child processes that never outlive the driver.
 
-They start quickly and are killed with all they started: driver -> supervisor -> fork server -> workers
--> whatever a worker starts. Each worker is the parent of its orphans, and the supervisor of those whose
-worker is gone; see `autorl.executors.supervisor`.
+They start quickly and are killed with all they started: driver -> supervisor -> fork server ->
+workers -> whatever a worker starts. Each worker is the parent of its orphans, and the supervisor is
+the parent of orphans whose worker is gone; see `autorl.executors.supervisor`.
 """
 
 from __future__ import annotations

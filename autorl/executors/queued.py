@@ -75,7 +75,8 @@ class QueuedExecutor(ABC):
         self, seconds: float, process: BaseProcess, slots: int = 1
     ) -> tuple[Status, str] | None:
         """Name the limit that a segment, or a process of several, exceeds."""
-        most, memory = self._limits.seconds, self._limits.memory_bytes
+        most = self._limits.seconds
+        memory = self._limits.memory_bytes
         if most is not None and seconds > most:
             return Status.TIMEOUT, f"over limits.segment_seconds = {most:g}"
         if memory is not None and resident_bytes(process.pid or 0) > memory * slots:

@@ -54,14 +54,14 @@ _ROUNDING = 1e-6  # of sums of fractions
 
 @dataclass(eq=False)
 class _Run:
-    """An attempt at a segment on its way, on one host or on several.
+    """An attempt at a segment that runs on one host or several.
 
     Attributes:
         asked: when its hosts were asked for.
         calls: what is on its way, by the rank of the host.
         group: what reserves several hosts.
         places: where it has begun, by rank.
-        told: how many reports of rank 0 were passed on.
+        n_reports: how many reports of rank 0 were passed on.
     """
 
     segment: Segment
@@ -69,7 +69,7 @@ class _Run:
     calls: dict[Any, int] = field(default_factory=dict)
     group: Any = None
     places: dict[int, Place] = field(default_factory=dict)
-    told: int = 0
+    n_reports: int = 0
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Ray:
             if isinstance(message, Place):
                 run.places[rank] = message
             elif rank == 0:
-                run.told += 1
+                run.n_reports += 1
                 self._results.append(message)
 
     def _receive(self, run: _Run, call: Any) -> None:
@@ -258,8 +258,8 @@ class Ray:
             self._lose(run, rank, error)
         except WorkerUnusableError as error:
             nodes = self._nodes.values()
-            there = [node.id for node in nodes if node.address == error.address]
-            self._refuse(run, str(error), there)
+            unusable = [node.id for node in nodes if node.address == error.address]
+            self._refuse(run, str(error), unusable)
         else:
             if not isinstance(answer, Answer):
                 self._begin_gang(run, *answer)
@@ -282,8 +282,8 @@ class Ray:
             run.calls[call] = rank
 
     def _take(self, run: _Run, rank: int, answer: Answer) -> None:
-        """Pass on what a host says, of others than the first only that one has failed."""
-        messages = answer.messages[run.told :]
+        """Pass on messages of the first host, and failures of the others."""
+        messages = answer.messages[run.n_reports :]
         outcome = answer.messages[-1]
         assert isinstance(outcome, Outcome)
         if rank:
@@ -315,7 +315,7 @@ class Ray:
         return sum(fits)
 
     def _refuse(self, run: _Run, problem: str, nodes: Sequence[str]) -> None:
-        """Give up a node that cannot be used, and try its segment elsewhere.
+        """Give up an unusable node, and try its segment elsewhere.
 
         Raises:
             StudyError: no node is left, or it is a host of a gang.

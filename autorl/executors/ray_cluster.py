@@ -257,19 +257,19 @@ class Cluster:
         return task.remote(plan, segment, rank, self._mailbox)
 
     def news(self) -> Any:
-        """Ask for what running segments say: `(attempt, rank, place or report)`, a list."""
+        """Ask for messages of running segments: a list of `(attempt, rank, message)`."""
         if self._mailbox is None:
             self._mailbox = self._open_mailbox()
         return self._mailbox.take.remote()
 
     def _open_mailbox(self) -> Any:
-        """Make what passes on what segments say, on the driver's node: it ends with the driver."""
+        """Start the mailbox of segments on the driver's node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         node = self._ray.get_runtime_context().get_node_id()
-        here = NodeAffinitySchedulingStrategy(node, soft=True)
+        on_node = NodeAffinitySchedulingStrategy(node, soft=True)
         mailbox = self._ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox)
-        return mailbox.options(scheduling_strategy=here).remote()
+        return mailbox.options(scheduling_strategy=on_node).remote()
 
     def reserve(self, resources: Resources) -> Any:
         """Ask for the hosts of a gang, all or none."""
@@ -278,7 +278,7 @@ class Cluster:
         return placement_group([needs(resources)] * resources.nodes, strategy="STRICT_SPREAD")
 
     def free_port(self, group: Any) -> Any:
-        """Ask the first host of a gang for its address and a port."""
+        """Ask a gang's first host for its address and a port."""
         task = self._ray.remote(free_port)
         return task.options(num_cpus=0, scheduling_strategy=_bundle(group, 0)).remote()
 
@@ -377,8 +377,8 @@ def _amounts(needed: Mapping[str, float]) -> dict[str, Any]:
     named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
     options |= {named[name]: amount for name, amount in needed.items() if name in named}
-    others = {name: amount for name, amount in needed.items() if name not in named}
-    return {**options, "resources": others}
+    custom = {name: amount for name, amount in needed.items() if name not in named}
+    return {**options, "resources": custom}
 
 
 def _bundle(group: Any, rank: int) -> object:

@@ -1,4 +1,4 @@
-"""Trains a segment in a process of Ray, on the node that Ray has chosen.
+"""Trains a segment in a process of Ray.
 
 The process keeps its executor: Ray gives it the next segment of the driver. It knows of Ray no more
 than where it is; see `autorl.executors.ray`.
@@ -45,7 +45,7 @@ class WorkerPlan:
 
 
 class Place(NamedTuple):
-    """A node by its id, "" = not of Ray; and the machine by its address."""
+    """The id of a node ("" outside Ray) and its address."""
 
     node: str
     host: str
@@ -69,7 +69,7 @@ _kept: dict[object, Executor] = {}
 
 
 def train(plan: WorkerPlan, segment: Segment, tell: Callable[[Place | Report], None]) -> Answer:
-    """Train a segment, and tell of it what its driver may want to know at once."""
+    """Train a segment, and tell its driver of place and reports."""
     node, address, devices = _place()
     # Before the fork server starts, whose children have the variables it was started with.
     os.environ.update(plan.variables)

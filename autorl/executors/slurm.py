@@ -200,8 +200,9 @@ class Slurm:
                 handles = [jobs.submit(train, self._work, batch, self._driver) for batch in batches]
         # Slurm's commands fail with errors of several classes.
         except Exception as error:
+            reason = last_line(error, _LONGEST_REASON)
             raise StudyError(
-                f"a job cannot be submitted ({last_line(error, _LONGEST_REASON)}); what was recorded is kept"
+                f"a job cannot be submitted ({reason}); what was recorded is kept"
             ) from error
         for handle, batch in zip(handles, batches, strict=True):
             self._running.append(_Job(handle, {segment.key: segment for segment in batch}))

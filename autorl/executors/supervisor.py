@@ -1,10 +1,11 @@
 """The supervisor ends what the driver or the fork server leaves.
 
 It is the parent of the fork server. The fork server imports this module before any other. The
-process that imports it stays as the supervisor, and a fork of it goes on as the server: nothing heavy
-is loaded yet, so the supervisor is small, and an out-of-memory killer takes another. Processes whose
-own parents have ended become the supervisor's children, whatever session they are in, stopped ones too
-(Linux; elsewhere the supervisor ends the server, and each worker its own process group).
+process that imports it stays as the supervisor, and a fork of it goes on as the server: nothing
+heavy is loaded yet, so the supervisor is small, and an out-of-memory killer takes another process.
+Processes whose own parents have ended become the supervisor's children, whatever session they are
+in, stopped ones too (Linux; elsewhere the supervisor ends the server, and each worker its own
+process group).
 """
 
 from __future__ import annotations

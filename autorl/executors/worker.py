@@ -107,7 +107,8 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
     facts: dict[str, object] = {}
     kind = Status.LOST
     if isinstance(error, MemoryError):
-        kind, text = Status.OUT_OF_MEMORY, "MemoryError"
+        kind = Status.OUT_OF_MEMORY
+        text = "MemoryError"
     elif isinstance(error, FloatingPointError):
         kind = Status.DIVERGED
     elif isinstance(error, DamagedError):
@@ -161,7 +162,7 @@ def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
 
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float, **facts: Any) -> Outcome:
-    """Make the outcome of a segment that has no result; `facts` are further fields."""
+    """Make the outcome of a failed segment, with `facts` as further fields."""
     return Outcome(
         segment.id,
         kind,

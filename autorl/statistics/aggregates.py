@@ -25,7 +25,7 @@ from autorl.statistics.arrays import Array, as_scores, as_table
 
 
 class Aggregate(Named):
-    """A named function of an array of scores: (..., n, m) -> (...)."""
+    """A named function of scores, shape (..., n, m), with shape (...)."""
 
     def __call__(self, scores: npt.ArrayLike) -> float:
         """Aggregate scores of shape (n,) or (n runs, m tasks).

@@ -282,7 +282,7 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
 
 
 def first_difference(files: Mapping[str, str], hash_of: Callable[[str], str | None]) -> str | None:
-    """Name the first file that is missing or differs from its saved SHA-256."""
+    """Name the first missing file, or file of another SHA-256."""
     for name, saved in sorted(files.items()):
         current = hash_of(name)
         if current is None:
@@ -293,7 +293,7 @@ def first_difference(files: Mapping[str, str], hash_of: Callable[[str], str | No
 
 
 def stays_inside(path: str) -> bool:
-    """Tell whether a path from a log leads nowhere out of its folder.
+    """Tell whether a path from a log stays in its folder.
 
     A database of somebody else can say anything.
     """
@@ -301,7 +301,7 @@ def stays_inside(path: str) -> bool:
 
 
 def _file_hash(path: Path) -> str | None:
-    """Hash a file with SHA-256, the text of a link; None where there is none.
+    """Hash a file or the text of a link (SHA-256).
 
     It is read block by block: one of several GB takes no memory.
     """

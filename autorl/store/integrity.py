@@ -1,4 +1,4 @@
-"""Checks that a study's database is whole: its pages, its chain of events, its tables.
+"""Checks the pages, event chain and tables of a study's database.
 
 Each event carries a hash of itself and of the hash before it. A change, a gap or an exchange of
 events shows at the first event concerned. The hash has no key: it finds damage and edits, not
@@ -105,7 +105,7 @@ def _raise_of_disk(code: int) -> None:
 
 
 def check_database(connection: sqlite3.Connection, path: Path) -> Head:
-    """Refuse a database with broken pages or events, or with tables that do not follow from them.
+    """Refuse a database with broken pages or events, or with wrong tables.
 
     Returns:
         The last event.
@@ -198,7 +198,7 @@ def _first_difference(connection: sqlite3.Connection, table: str) -> str | None:
 def saved_checkpoints(
     connection: sqlite3.Connection, until: int
 ) -> tuple[dict[SegmentId, Checkpoint], set[SegmentId]]:
-    """Return checkpoints that events say lie on disk, and segments that have ended.
+    """Return the recorded checkpoints on disk, and segments that have ended.
 
     The first `until` events count. Paths are as they are stored.
     """

@@ -186,7 +186,7 @@ def refuse_other_study(storage: RemoteFolder, study: str) -> None:
 
 
 def refuse_living_driver(storage: RemoteFolder, key: str) -> Holder | None:
-    """Refuse a storage that a driver holds, and return who held it last.
+    """Refuse a storage that a driver holds, and return its last holder.
 
     Raises:
         InputError: under a key; the driver lives.

@@ -134,5 +134,5 @@ def _shown_holder(holder: Mapping[str, object]) -> str:
 
 
 def _may_live(holder: Mapping[str, Any]) -> bool:
-    """Say whether a holder lives, as far as that can be seen from here."""
+    """Say whether a holder lives, as far as this machine can see."""
     return holder.get("host") != socket.gethostname() or psutil.pid_exists(holder["pid"])

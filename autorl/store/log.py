@@ -1,8 +1,8 @@
 """The event log: the table `event` of `study.sqlite`.
 
 A row is one durable fact: its number, its kind, its body as JSON, the time it was written, and a
-hash that chains it to the rows before it (`integrity.py`). Rows are only ever added. All other tables
-follow from them (`schema.py`).
+hash that chains it to the rows before it (`integrity.py`). Rows are only ever added. All other
+tables follow from them (`schema.py`).
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class EventLog:
         return (rows[0][0] or "") if rows else ""
 
     def identity(self) -> str:
-        """Return the study's own identity: the hash of its first event, with time."""
+        """Return the study's identity: the hash of its first event, with time."""
         return self.hash_of(1)
 
     def hours(self) -> float:

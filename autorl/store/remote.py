@@ -185,7 +185,7 @@ class RemoteFolder:
     # -- a checkpoint ------------------------------------------------------------------------------
 
     def upload(self, folder: Path) -> dict[str, str]:
-        """Copy a folder of this machine here, and return the SHA-256 of its files.
+        """Upload a local folder, and return the SHA-256 of its files.
 
         Raises:
             InputError: it holds a symbolic link. A storage has no links: whoever fetches a
@@ -301,7 +301,7 @@ class RemoteFolder:
 
 @contextmanager
 def _aside(path: str, place: Callable[[str, str], None]) -> Iterator[str]:
-    """Name a local file that `place` gives its name once it is written."""
+    """Name a local file that `place` renames once it is written."""
     aside = f"{path}.tmp-{secrets.token_hex(4)}"
     try:
         yield aside

@@ -156,7 +156,7 @@ def difference(connection: sqlite3.Connection) -> str | None:
 
 @contextmanager
 def empty_tables(connection: sqlite3.Connection) -> Iterator[list[str]]:
-    """Give empty tables that hide those of a database, but for its events, while the block runs.
+    """Hide all tables but the events behind empty tables.
 
     They are temporary, and in memory.
     """
@@ -187,7 +187,7 @@ def _entries(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
 
 
 def apply(connection: sqlite3.Connection, seq: int, event: StudyEvent) -> None:
-    """Bring the derived tables up to date with an event. Most change none.
+    """Bring the derived tables up to date with an event.
 
     Args:
         connection: to a database whose log holds the event.
@@ -224,7 +224,7 @@ def _change_text(change: Change) -> str:
 def _insert(
     connection: sqlite3.Connection, table: str, *rows: Sequence[object], keep: str = "ABORT"
 ) -> None:
-    """Add whole rows; `keep` says what happens if a key is taken."""
+    """Add whole rows, `keep` is the rule for taken keys."""
     if rows:
         marks = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR {keep} INTO {table} VALUES ({marks})", rows)

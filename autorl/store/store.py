@@ -493,7 +493,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
-    """Tell a file from any other that may get its name; None where there is none."""
+    """Identify a file beyond its name, None where there is none."""
     try:
         status = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):

@@ -380,14 +380,16 @@ class Listeners:
                 self._tell(lambda callback: callback.on_search_end(self._study))
 
     def _score(self, event: ProposalScored | ProposalFailed) -> ScoreInfo:
-        told: Scored | Failed = event.scored if isinstance(event, ProposalScored) else event.failed
+        result: Scored | Failed = (
+            event.scored if isinstance(event, ProposalScored) else event.failed
+        )
         return ScoreInfo(
-            proposal=told.proposal,
+            proposal=result.proposal,
             values=event.score,
             seeds=event.seeds,
-            constraints=told.constraints if isinstance(told, Scored) else (),
-            failure=told.kind if isinstance(told, Failed) else None,
-            message=told.message if isinstance(told, Failed) else "",
+            constraints=result.constraints if isinstance(result, Scored) else (),
+            failure=result.kind if isinstance(result, Failed) else None,
+            message=result.message if isinstance(result, Failed) else "",
             final=self._spec.evaluation.seeds == "fixed",
         )
 

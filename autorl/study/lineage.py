@@ -129,7 +129,7 @@ class Lineage:
         return root * _RUNS_PER_ROOT + _ROLE_OFFSET[role] + self._plan.of(role).index(seed)
 
     def run_ids(self, proposal: ProposalId, role: SeedRole, seed: int) -> tuple[int, int | None]:
-        """Return the number of a proposal's run with a seed, and that of the run before it."""
+        """Number a proposal's run with a seed, and its predecessor."""
         run = self._runs[proposal]
         before = run.parent_root
         parent = None if before is None else self.run_id(before, role, seed)

@@ -242,7 +242,7 @@ class Races:
         return bool(more)
 
     def go_on(self, proposal: ProposalId) -> None:
-        """Give the incumbent the seeds it lacks, and have a proposal that was scored race it.
+        """Give the incumbent its missing seeds, and let a proposal race it.
 
         At the proposal's own ask the incumbent may have had fewer seeds. An added run is observed
         when its training would have ended.

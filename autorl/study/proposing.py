@@ -287,8 +287,8 @@ class NextProposal:
             self._budget.explored
             or (isinstance(answer, Proposal) and not self.is_affordable(answer))
         ):
-            left = max(0.0, self._budget.steps - self._search.charges.steps)
-            runs_left = round(left / self._spec.fidelity.steps, 6)
+            steps_left = max(0.0, self._budget.steps - self._search.charges.steps)
+            runs_left = round(steps_left / self._spec.fidelity.steps, 6)
             return (
                 "would train nothing: the next proposal costs more than the "
                 f"{counted(runs_left, 'full run')} left; add more"

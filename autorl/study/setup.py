@@ -386,8 +386,8 @@ def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str
             first = seen.setdefault(name, value)
             agree = value.fills_in and first.fills_in and same(first.value, value.value)
             if first.place != value.place and not agree:
-                other = f"{section}trainer.kwargs.{first.place}"
-                raise InputError(f"is fixed by {other} as well: say it in one place", key=key)
+                option = f"{section}trainer.kwargs.{first.place}"
+                raise InputError(f"is fixed by {option} as well: say it in one place", key=key)
 
 
 ON_THIS_MACHINE = ("in_process", "threads", "processes")

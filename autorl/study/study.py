@@ -373,7 +373,7 @@ class Study:
         return True
 
     def _refund_crashes(self, files: Mapping[str, str]) -> None:
-        """Give back the charge of proposals that failed with other code than `files`.
+        """Give back the charge of proposals that failed with other code.
 
         A search that is over with a result stays over.
         """

@@ -414,7 +414,7 @@ class Work:
         return None not in self._walk(proposal, seed, end)
 
     def _walk(self, proposal: ProposalId, seed: int, end: int | None) -> Iterator[Outcome | None]:
-        """Yield the outcomes of a chain up to the one that is missing or was not done."""
+        """Yield the outcomes of a chain up to its first gap."""
         for link, cut in self._lineage.path(proposal, end):
             outcome = self._outcomes.get(SegmentId(link, seed, cut))
             yield outcome

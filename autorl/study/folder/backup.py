@@ -33,7 +33,7 @@ from autorl.study.folder.verify import checkpoint_damage
 
 @dataclass
 class Backup:
-    """Counts of the contents of a copy, with notes on what it lacks."""
+    """Counts and faults of a copy of a study."""
 
     events: int = 0
     checkpoints: int = 0
@@ -121,10 +121,10 @@ def _log(folder: Path, until: int | None) -> sqlite3.Connection:
         check_recorded(folder, connection)
         if until is None:
             return rebuilt(connection, check_database(connection, folder / DATABASE).seq)
-        whole = check_chain(connection).head.seq
-        if not 1 <= until <= whole:
+        n_whole = check_chain(connection).head.seq
+        if not 1 <= until <= n_whole:
             raise InputError(
-                f"expected 1 to {whole}, the events that are whole, got {until}", key="--until"
+                f"expected 1 to {n_whole}, the events that are whole, got {until}", key="--until"
             )
         return rebuilt(connection, until)
 

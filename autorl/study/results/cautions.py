@@ -159,7 +159,7 @@ def _share_caution(record: StudyRecord) -> str | None:
 
 
 def _anew_cautions(record: StudyRecord) -> list[str]:
-    """Say that promotions were trained from step 0, and whether this was charged."""
+    """Say that promotions were trained from step 0, and charged or not."""
     count, charged = record.tables.count_trained_anew(FROM_START)
     if not count:
         return []

@@ -108,7 +108,7 @@ def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
 
 
 def check_against_space(value: FixedValue, space: Space, section: str, key: str) -> None:
-    """Check that a space neither searches a value nor fixes it to another.
+    """Check that a space does not search a value or fix another.
 
     Args:
         value: fixed elsewhere.

@@ -76,7 +76,7 @@ def load_spec(
 
 @contextmanager
 def _located(document: Document) -> Iterator[None]:
-    """Add the file and line of its key to an error that names no file."""
+    """Add file and line of an error's key to its message."""
     try:
         yield
     except InputError as error:
@@ -334,9 +334,9 @@ def read_study(
     if isinstance(source, Mapping):
         return load_spec(source, overrides)
     if not is_file(source):
-        others = dict(overrides or {})
-        environment = others.pop("environment", others.get("environment.id"))
-        return load_spec(space_study(str(source), environment), others)
+        values = dict(overrides or {})
+        environment = values.pop("environment", values.get("environment.id"))
+        return load_spec(space_study(str(source), environment), values)
     content = read_document(source)
     # A likely slip, which would end in a list of every key that a study lacks.
     if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
