@@ -441,7 +441,6 @@ SQL = re.compile(
 )  # `$`: what follows is a value of an f-string
 ASKS_STUDIES = {"store/integrity.py", "store/log.py", "store/schema.py", "store/tables.py"}
 ASKS_LANDSCAPES = {"landscapes/_queries.py", "landscapes/_rules.py", "landscapes/_views.py"}
-ASKS_OTHERS = {"landscapes/importers/optuna_storage.py"}  # whether a file is a storage of Optuna
 
 
 def statements(source):
@@ -452,7 +451,7 @@ def statements(source):
 def test_sql_stands_in_few_files():
     """Everybody else asks `StudyTables` of a study, and `Queries` of a landscape."""
     asking = {module for module in MODULES if statements(text_of(module))}
-    assert asking == ASKS_STUDIES | ASKS_LANDSCAPES | ASKS_OTHERS
+    assert asking == ASKS_STUDIES | ASKS_LANDSCAPES
 
 
 def test_the_check_of_sql_sees_statements_and_no_prose():

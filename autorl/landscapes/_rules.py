@@ -481,7 +481,7 @@ def pairs_together(
 def equal_values(
     values: npt.NDArray[np.floating[Any]], common: npt.NDArray[np.floating[Any]]
 ) -> npt.NDArray[np.int64]:
-    """Count equal and comparable evaluations of each pair of seeds: (2, seeds, seeds).
+    """Count equal and comparable evaluations by pairs of seeds: (2, seeds, seeds).
 
     Values that are `common` are left out.
     """

@@ -135,7 +135,7 @@ def record_set_names(files: Iterable[str]) -> dict[str, str]:
 
 
 def structure(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hash and (column, type) of each file that a description names.
+    """Return the hash and (column, type) of each described file.
 
     Raises:
         InputError: it is not a Croissant description of Parquet files.

@@ -1,4 +1,4 @@
-"""The places of landscapes: a path, below a folder, in the package, or a study's folder.
+"""The places of landscapes: a path, a folder, the package, a study.
 
 This room is below studies. It knows by which file a study's folder is recognised and who reads it:
 a study says what it has recorded as tables and a manifest (`autorl.study.results.landscape`).

@@ -56,7 +56,7 @@ def scored(data: Dataset, seeds: SeedSet, step: int | None = None) -> dict[str, 
 def fitted(
     data: Dataset, forest: Forest, seeds: SeedSet, step: int | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Say what a forest was fitted to, and what a reader must know of it."""
+    """Say what a forest was fitted to, with cautions for readers."""
     fit = forest.out_of_bag
     count = len(forest.targets)
     about = {**scored(data, seeds, step), "configurations": count, "out_of_bag": fit}

@@ -223,8 +223,8 @@ def curves(answer: Answer) -> Chart:
     span = f"mean, {level_text('mean', band.attrs['seeds'])}interval"
     choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: {span}"
     text = f"{answer.landscapes[0]} · {choice}"
-    x, y = Axis(_steps(answer)), Axis(_metric(answer))
-    return Chart("Best configurations", text, x, y, tuple(marks))
+    steps = Axis(_steps(answer))
+    return Chart("Best configurations", text, steps, Axis(_metric(answer)), tuple(marks))
 
 
 def tunability(answer: Answer) -> Chart:

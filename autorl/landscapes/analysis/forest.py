@@ -162,7 +162,7 @@ def _rank_score(targets: Array, predictions: Array) -> float:
 
 @lru_cache(maxsize=1)  # a page asks several questions of one forest
 def landscape_forest(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> Forest:
-    """Fit a forest to mean scores over the seeds of a role at a step (None = the last)."""
+    """Fit a forest to mean scores over seeds at a step."""
     curves = final_scores(data, seeds, step)
     return fit_forest(data.space, configurations(data, curves.config_ids), curves.means)
 
@@ -240,8 +240,8 @@ def dependence_surface(
     mesh = np.stack(np.meshgrid(slow, fast, indexing="ij"), axis=-1).reshape(-1, 2)
     means = individual_dependence(forest.predict, forest.rows, columns, mesh).mean(axis=0)
     pairs = [
-        (value, other)
-        for other in forest.values(second, slow)
+        (value, second_value)
+        for second_value in forest.values(second, slow)
         for value in forest.values(first, fast)
     ]
     return pd.DataFrame(pairs, columns=[first, second]).assign(mean=means)
@@ -259,7 +259,7 @@ def surface_places(forest: Forest, names: Sequence[str]) -> list[Array]:
 
 
 def interaction_table(forest: Forest, names: Sequence[str] = ()) -> pd.DataFrame:
-    """Compute H squared of every pair of hyperparameters (none named = all), the largest first.
+    """Compute H squared of pairs of hyperparameters (default all), the largest first.
 
     Columns: first, second, interaction.
 
@@ -308,7 +308,7 @@ def local_importance(forest: Forest, config: Mapping[str, object]) -> pd.DataFra
 
 
 def tuning_gains(forest: Forest, config: Mapping[str, object]) -> pd.DataFrame:
-    """Measure what tuning one hyperparameter gains over a configuration, the largest gain first.
+    """Measure the gain of tuning each hyperparameter alone, the largest first.
 
     Columns: hyperparameter, gain (in units of the score), reference (the value in the
     configuration) and best (the value with the largest prediction when the others stay and the
@@ -345,5 +345,5 @@ def tuning_gains(forest: Forest, config: Mapping[str, object]) -> pd.DataFrame:
 
 
 def largest_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Sort rows; those that tie stay in their order."""
+    """Sort rows, ties in their order."""
     return table.sort_values(column, ascending=False, kind="stable", ignore_index=True)

@@ -1,4 +1,4 @@
-"""The kinds of analysis: one table says how each is answered and drawn.
+"""The kinds of analysis: one table answers and draws each.
 
 An `Answer` holds what it was computed on, its rows, and what a figure needs. The command line and
 the figures work on these answers, so a table, a JSON document and a picture never disagree.
@@ -63,7 +63,7 @@ class Question:
     Attributes:
         kind: one of `KINDS`.
         names: hyperparameters.
-        given: the seeds that were named, None = none; `seeds` are those that count then.
+        asked: the seeds that were named, None = none; `seeds` are those that count then.
         by, reduce: how configurations are ranked; None: as the landscape recorded
             (`Landscape.rule`).
         method: of importance.
@@ -71,7 +71,7 @@ class Question:
 
     kind: str
     names: tuple[str, ...]
-    given: SeedSet | None
+    asked: SeedSet | None
     seeds: SeedSet
     step: int | None
     by: str | None
@@ -357,7 +357,7 @@ def _over_time(data: Sequence[Dataset], ask: Question) -> Answer:
 
 def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
-    choose, show = _chosen_and_shown(data, ask.given)
+    choose, show = _chosen_and_shown(data, ask.asked)
     rule = landscape.rule(ask.by, ask.reduce, default="mean")
     curves = learning_curves(landscape, show)
     grid = landscape.grid
@@ -455,7 +455,7 @@ def _per_landscape(
 def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
-    choose, show = _chosen_and_shown(data, ask.given)
+    choose, show = _chosen_and_shown(data, ask.asked)
     # By configuration and environment: mean scores over the seeds of a role.
     shown = task_table(data, show)
     chosen = task_table(data, choose)
@@ -582,7 +582,7 @@ def chart_of(answer: Answer) -> Chart:
 
 
 def save(answer: Answer, path: str | Path, *, replace: bool = False) -> Path:
-    """Draw an answer into a file; the same answer is the same file every time.
+    """Draw an answer into a file, the same file every time.
 
     The suffix decides: .png, .svg, .pdf, or .html that is interactive and needs no network. A
     figure of ours is replaced, any other file with `replace` alone.

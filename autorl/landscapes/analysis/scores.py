@@ -1,5 +1,6 @@
-"""Measures of arrays of scores: noise, redundancy, tunability, early training, phases and transfer.
+"""Measures of arrays of scores.
 
+They are noise, redundancy, tunability, early training, phases and transfer.
 Larger scores are better, and none is NaN.
 
 Noise: ICC(1) [1] of a one-way layout, seeds within configurations. With n configurations and s
@@ -147,7 +148,10 @@ def _detectable_difference(table: Array) -> float:
 
 
 def _smallest_cover(ordered: Array, epsilon: float) -> int:
-    """Count the fewest of ascending values that all lie within epsilon of. Greedy is optimal."""
+    """Count the fewest values that are within epsilon of all ascending values.
+
+    Greedy choice is optimal.
+    """
     count = first = 0
     while first < len(ordered):
         # The first value left needs a centre within epsilon; the largest such reaches furthest.
@@ -178,7 +182,7 @@ def tunability(means: npt.ArrayLike) -> tuple[dict[str, Any], Array]:
 
 
 def early_choice(values: npt.ArrayLike, resamples: int = 500, seed: int = 0) -> dict[str, Array]:
-    """Measure how well each of e steps predicts the end, for (n, s, e) scores.
+    """Measure how well each step predicts the end, scores (n, s, e).
 
     `correlation` of the configurations' means with the end, 0 where all are equal; `low` and `high`
     of its 95 % bootstrap interval over configurations; `regret` of choosing the best there, in

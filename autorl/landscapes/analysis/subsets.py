@@ -103,7 +103,7 @@ def select_subset(
 
 
 def size_table(scores: npt.ArrayLike, environments: Sequence[str]) -> pd.DataFrame:
-    """Tabulate the best three subsets of each size up to 6, as ARLBench did.
+    """Tabulate the best three subsets of each size up to 6.
 
     Columns: k, place, environments, error, correlation, unweighted. The table shows what a larger
     subset buys. Sizes that are not smaller than the number of environments are left out.

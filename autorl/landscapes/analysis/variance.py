@@ -52,8 +52,8 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
     """Compute variance shares over the whole space.
 
     Columns: hyperparameter, with, importance (mean over trees), spread (standard deviation over
-    trees). Main effects, whose `with` is None, come first, and with `pairs` those of all pairs follow;
-    the largest of either first.
+    trees). Main effects, whose `with` is None, come first; with `pairs` the effects of all pairs
+    follow. Both are sorted, the largest first.
 
     Raises:
         InputError: no tree has a split.

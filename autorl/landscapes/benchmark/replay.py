@@ -321,7 +321,7 @@ class LandscapeObjective:
         self.name = landscape.manifest.id
         self._folder = str(landscape.path)
         self._options = options
-        # Bound once (of a replay or a surrogate): a search over recorded runs asks a million times a second.
+        # Bound once: a search over recorded runs asks a million times a second.
         self._score: Callable[..., float] = benchmark.score
 
     def __call__(

@@ -170,7 +170,7 @@ def task_of(path: Path) -> tuple[str, Task]:
 def space_of(
     algorithm: str, task: Task, names: Sequence[str]
 ) -> tuple[Space | None, tuple[str, ...]]:
-    """Return ARLBench's space if it has these hyperparameters, and notes for the manifest."""
+    """Return ARLBench's space if its hyperparameters agree, and notes."""
     space = arlbench_space(algorithm, task.domain)
     if space is None or not set(names) <= set(space.names):
         return None, ()
@@ -244,8 +244,8 @@ def _with_configurations(
         )
         notes = (
             f"hp_differ_by_seed: in {counted(differing, 'configuration')} the hyperparameters "
-            f"differ between seeds. Differences after digit {_DIGITS} were taken as round-off (the lowest seed's "
-            f"are kept); {added} more are their own configurations.",
+            f"differ between seeds. Differences after digit {_DIGITS} were taken as round-off (the "
+            f"lowest seed's are kept); {added} more are their own configurations.",
         )
     distinct = distinct.sort_values("config_id")
     rows = table_rows({name: distinct[name].tolist() for name in names})

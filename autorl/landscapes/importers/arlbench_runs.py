@@ -71,9 +71,10 @@ def _read(path: Path, options: Options) -> Source:
     algorithm, task = task_of(path)
     frame, names = read_rows(path, ("optimisation_seed", "config_id", "seed"))
     space, notes = space_of(algorithm, task, names)
-    given, numbers = numbered(table_rows({name: frame[name].tolist() for name in names}))
+    distinct, numbers = numbered(table_rows({name: frame[name].tolist() for name in names}))
     configs = {
-        number: _active(space, row) if space is not None else row for number, row in given.items()
+        number: _active(space, row) if space is not None else row
+        for number, row in distinct.items()
     }
     starts = [0] * len(frame)
     if method == "pbt":

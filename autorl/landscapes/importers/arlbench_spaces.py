@@ -72,7 +72,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def arlbench_space(algorithm: str, domain: str) -> Space | None:
-    """Return the space that ARLBench's landscapes of a domain were sampled from, if it has any."""
+    """Return the space of ARLBench's landscapes of a domain, or None."""
     file = Path(__file__).with_suffix(".yaml")
     stated: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     space = stated.get(algorithm, {}).get(domain)

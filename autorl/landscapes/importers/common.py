@@ -111,7 +111,7 @@ class Run:
 
 
 class Evaluation(NamedTuple):
-    """One row of a source: an evaluation, and how its run stood then."""
+    """A row of a source: an evaluation, its run and state."""
 
     config_id: int
     seed: int
@@ -371,9 +371,9 @@ def _identified(
     if repeated:
         notes.append(f"{repeated} exact copies of runs were left out.")
     if unnamed:
-        runs_text = counted(unnamed, "run")
         notes.append(
-            f"The source names no seeds for {runs_text}: repetitions of a configuration are numbered."
+            f"The source names no seeds for {counted(unnamed, 'run')}: repetitions of a "
+            "configuration are numbered."
         )
     return [identified[key] for key in sorted(identified)], tuple(notes)
 

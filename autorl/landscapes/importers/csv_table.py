@@ -2,7 +2,7 @@
 
 A row is one evaluation.
 
-Roles of columns are given as `column=role` pairs, or by a YAML file that lists the columns of each role.
+Pairs `column=role` give the roles of columns, or a YAML file that lists the columns of each role.
 
 ```yaml
 config_id: trial                 # optional: rows with equal hyperparameters are one configuration
@@ -185,7 +185,7 @@ def _read(
 
 
 def _check_cells(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]]) -> None:
-    """Raise `InputError` with the line of the first cell that is not what its role says."""
+    """Raise `InputError` with the line of the first wrong cell."""
     import pandas as pd
 
     def refuse(wrong: Any, expected: str, name: str, key: str | None) -> None:
@@ -194,12 +194,12 @@ def _check_cells(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]]) -> Non
             line = int(cells.index[0]) + _HEADER
             raise InputError(expected.format(shown(cells.tolist()[0])), key=key, line=line)
 
-    whole = (*roles["seed"], *roles["config_id"])
-    for name in (*roles["metric"], *roles["step"], *roles["wall_seconds"], *whole):
+    integers = (*roles["seed"], *roles["config_id"])
+    for name in (*roles["metric"], *roles["step"], *roles["wall_seconds"], *integers):
         # An unreadable cell becomes NaN here, though it is not empty in the file.
         cells = pd.to_numeric(frame[name], errors="coerce")
         refuse(cells.isna() & frame[name].notna(), "expected a number, got {}", name, name)
-    for name in whole:
+    for name in integers:
         cells = frame[name]
         refuse(cells.isna() | (cells % 1 != 0), "expected a whole number, got {}", name, name)
         large = cells.abs() >= _WHOLE_LIMIT

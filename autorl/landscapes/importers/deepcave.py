@@ -201,7 +201,8 @@ def _row(text: str, number: int) -> tuple[int, float | None, int, Sequence[Any],
         )
         raise InputError(message, line=number)
     # Both layouts agree on the first four fields and, from the end, on the status.
-    config_id, budget, seed, costs, status = *row[:4], row[-2]
+    config_id, budget, seed, costs = row[:4]
+    status = row[-2]
     if status not in STATUS and status != _NOT_EVALUATED:
         raise InputError(f"status {status!r} is not one of 1 to 9", line=number)
     if not isinstance(config_id, int) or not isinstance(seed, int | None):

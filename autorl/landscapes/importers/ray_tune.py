@@ -200,13 +200,13 @@ def _check_row(
     keys: Sequence[str],
     line: int,
 ) -> None:
-    """Raise `InputError` if a result lacks a key, or was made by another configuration."""
+    """Raise `InputError` if a result lacks a key or has another configuration."""
     for key in keys:
         if key not in row:
-            there = ", ".join(
+            numbers = ", ".join(
                 sorted(n for n, value in row.items() if isinstance(value, int | float))
             )
-            raise InputError(f"no result {key!r}; there are {there}", line=line)
+            raise InputError(f"no result {key!r}; there are {numbers}", line=line)
     settings = row.get("config")
     now = flatten(settings) if isinstance(settings, Mapping) else {}
     # The seed was taken out of the trial's configuration too.
