@@ -1,6 +1,5 @@
 """The training signal as trainers call it: a signal that learns is the run's own, and is saved."""
 
-from autorl.trainers.language.contract import FunctionSignal
 from autorl.trainers.language.rewards.constraints import Constrained, Constraint
 from autorl.trainers.rlhf.counted_reward import CountedReward
 
@@ -12,8 +11,7 @@ def lengths(prompts, completions):
 
 
 def constrained():
-    signals = {"length": FunctionSignal(lengths)}
-    return Constrained(signals, "length", [Constraint("length", 1.0)], learning_rate=0.5)
+    return Constrained(lengths, {"length": lengths}, [Constraint("length", 1.0)], learning_rate=0.5)
 
 
 def test_two_runs_with_one_signal_learn_apart_and_leave_it_as_it_was():
@@ -37,6 +35,6 @@ def test_what_a_run_has_learnt_goes_on_from_its_checkpoint():
 
 
 def test_a_signal_that_does_not_learn_has_no_state():
-    reward = CountedReward("length", FunctionSignal(lengths))
+    reward = CountedReward("length", lengths)
     assert reward(*BATCH) == [3.0, 1.0]
     assert reward.state() == {"signal": None, "groups": [1, 0]}
