@@ -23,7 +23,7 @@ def test_two_runs_with_one_signal_learn_apart_and_leave_it_as_it_was():
     second(*BATCH)
     states = [run.state()["signal"]["multipliers"]["length at_most"] for run in (first, second)]
     assert states == [1.0, 0.5]
-    assert shared.multipliers == [0.0]
+    assert shared.multipliers == {"length at_most": 0.0}
 
 
 def test_what_a_run_has_learnt_goes_on_from_its_checkpoint():
