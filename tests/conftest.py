@@ -40,7 +40,7 @@ for library in THREADS:  # before the first import of numpy, numba or torch
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 DURATIONS = Path(__file__).with_name("durations.json")
-DEAR_CASE = 0.4  # CPU seconds: all such cases are left to `make test-more`
+DEAR_CASE = 0.2  # CPU seconds: all such cases are left to `make test-more`
 DEAR_TABLE = 0.05  # CPU seconds a case: of such a function the first and the last case stay
 measured = {}  # CPU seconds of the cases by function
 
