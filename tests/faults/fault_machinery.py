@@ -465,8 +465,11 @@ def _left_over(place: Place, verdict: Verdict, look: Callable[[], Collection[int
     own = [name for name in entries if name.startswith(("pymp-", "tmp"))]
     killed = {"group", "driver", "SIGQUIT"} & set(verdict.delivered)
     cannot_remove = bool(killed or (verdict.case.group == "workers" and verdict.delivered))
+    # Python's `pymp-*` are the driver's; libraries such as wandb make `tmp*` in a worker too.
+    worker = "worker" in verdict.delivered
+    excused = [name for name in own if cannot_remove or (worker and name.startswith("tmp"))]
     verdict.own_folders = len(own)
-    strangers = [name for name in entries if name not in own or not cannot_remove]
+    strangers = [name for name in entries if name not in excused]
     return problems + (
         [f"left in the temporary folder: {', '.join(strangers[:3])}"] if strangers else []
     )
