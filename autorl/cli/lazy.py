@@ -101,8 +101,10 @@ def load(name: str | None, target: str) -> Any:
     # Imported here and nowhere before: what one command needs takes a second to import.
     # Imports leave no garbage behind: looking for it takes a tenth of the time of a command.
     gc.disable()
-    command = getattr(importlib.import_module(module), attribute)
-    gc.enable()
+    try:
+        command = getattr(importlib.import_module(module), attribute)
+    finally:
+        gc.enable()
     if not isinstance(command, typer.Typer):
         # typer makes commands of apps alone: an app with one function is that command.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
