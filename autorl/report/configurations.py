@@ -88,7 +88,7 @@ def configuration_rows(record: StudyRecord) -> list[ConfigurationRow]:
     paused: only the optimizer knows whether it comes back to it.
     """
     horizon = record.spec.fidelity.steps
-    decided = record.search_ended or record.spec.optimizer.stop is not None
+    decided = record.search_end is not None or record.spec.optimizer.stop is not None
     parents = {row.parent for row in record.tables.charged()}
     best = record.best
     by_number: dict[ProposalId, list[ProposalRow]] = {}

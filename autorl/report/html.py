@@ -79,7 +79,7 @@ def study_sections(
     ]
     if result is not None:
         best = result.incumbent.proposal
-        fits = view.record.search_ended or not live
+        fits = view.record.search_end is not None or not live
         sections += [
             Section("incumbent", "Incumbent", _incumbent(view), half=True),
             Section("learning", "Learning", _learning(view, result, trace)),

@@ -152,7 +152,7 @@ def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
         return None
     level = level_text("iqm", min(len(curves) for _, _, curves in drawn))
     about = f"IQM over {role} seeds and its {level}bootstrap interval at each step."
-    if not entries and not record.search_ended:
+    if not entries and record.search_end is None:
         about += " A run in training is drawn to the end of its last segment."
     if spec.objective[0].reduce != "last":
         about += f" The study's score is the {spec.objective[0].reduce} of a curve, not its end."
@@ -171,7 +171,7 @@ def _of_search(record: StudyRecord) -> list[tuple[str, ProposalId]]:
     for row in rows:
         if not row.incumbent and Config(row.values) == default:
             named[row.proposal] = "default"
-    if not record.search_ended:
+    if record.search_end is None:
         for row in sorted(rows, key=lambda row: (row.state != RUNNING, -row.number)):
             if row.state in MEANINGS and row.state != CONTINUED:
                 named.setdefault(row.proposal, row.state)

@@ -115,7 +115,7 @@ def search_seconds_left(record: StudyRecord) -> float | None:
     """
     spent = record.spent
     used = spent.budget_used(record.spec)
-    if record.search_ended or used <= 0:
+    if record.search_end is not None or used <= 0:
         return None
     seconds = spent.hours * 3600
     if record.spec.budget.hours is not None:

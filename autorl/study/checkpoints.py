@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from autorl.core.types import Checkpoint, SegmentId, StorageError
 from autorl.store import Store
 from autorl.store.checkpoints import folder_size, remove, set_aside
 from autorl.store.remote import is_url
+from autorl.study.journal import say
 
 
-def is_there(store: Store, path: str) -> bool:
-    """Say whether a checkpoint may be continued from.
-
-    The answer is as far as this machine knows. The caller's own are not looked for. Whether one in
-    a storage is there shows when a worker fetches it.
-    """
-    return is_url(path) or Path(path).exists() or not store.owns(path)
-
-
-def bytes_of(checkpoint: Checkpoint) -> int:
-    """Return the size of a checkpoint.
-
-    A checkpoint in a storage has the size that its manifest said.
-    """
-    if is_url(checkpoint.path):
-        return checkpoint.size
-    return folder_size(Path(checkpoint.path))
+@contextmanager
+def _unless_it_fails(left: str) -> Iterator[None]:
+    """Say what is left in a storage that does not answer."""
+    try:
+        yield
+    except StorageError as error:
+        say(f"{error}: {left}")
 
 
-def remove_own(store: Store, paths: Iterable[str]) -> list[str]:
+def remove_own(store: Store, paths: Iterable[str]) -> None:
     """Remove those checkpoints that are the study's own.
 
-    Returns:
-        Why some are left in the storage, one line for people; `Offsite.sweep` removes them later.
+    `Offsite.sweep` removes later what a storage does not remove now.
 
     Raises:
         StudyError: another driver has taken the storage over: none is removed there.
@@ -43,12 +34,9 @@ def remove_own(store: Store, paths: Iterable[str]) -> list[str]:
     for path in owned:
         if not is_url(path):
             remove(Path(path))
-    try:
+    with _unless_it_fails("checkpoints that nobody needs are left there"):
         if store.offsite is not None:
             store.offsite.remove([path for path in owned if is_url(path)])
-    except StorageError as error:
-        return [f"{error}: checkpoints that nobody needs are left there"]
-    return []
 
 
 def set_aside_own(store: Store, path: str) -> str:
@@ -70,24 +58,15 @@ def set_aside_own(store: Store, path: str) -> str:
         return f"left there ({error})"
 
 
-def sweep_storage(store: Store, saved: Collection[Checkpoint]) -> list[str]:
-    """Remove from the storage what no event names.
-
-    `Offsite.sweep` says how.
-
-    Returns:
-        Why some is left there, one line for people.
+def sweep_storage(store: Store, saved: Iterable[Checkpoint]) -> None:
+    """Remove from the storage what no event names, while nothing is in flight.
 
     Raises:
         StudyError: another driver has taken the storage over: none is removed there.
     """
-    if store.offsite is None:
-        return []
-    try:
-        store.offsite.sweep([checkpoint.path for checkpoint in saved])
-    except StorageError as error:
-        return [f"{error}: what nobody needs is left there"]
-    return []
+    with _unless_it_fails("what nobody needs is left there"):
+        if store.offsite is not None:
+            store.offsite.sweep([checkpoint.path for checkpoint in saved])
 
 
 class CheckpointSizes:
@@ -121,7 +100,10 @@ class CheckpointSizes:
     def total(self) -> int:
         """Return the bytes of all of them."""
         for segment, checkpoint in self._unmeasured.items():
-            self._sizes[segment] = bytes_of(checkpoint)
+            # One in a storage has the size that its manifest said.
+            in_storage = is_url(checkpoint.path)
+            size = checkpoint.size if in_storage else folder_size(Path(checkpoint.path))
+            self._sizes[segment] = size
             self._sum += self._sizes[segment]
         self._unmeasured.clear()
         return self._sum
@@ -164,25 +146,18 @@ class DamagedCheckpoints:
         """Take note that a segment has a whole checkpoint again."""
         self._damage.pop(segment, None)
 
-    def set_aside(
-        self, saved: Mapping[SegmentId, Checkpoint], read: Collection[SegmentId]
-    ) -> list[str]:
+    def set_aside(self, saved: Mapping[SegmentId, Checkpoint], read: Collection[SegmentId]) -> None:
         """Move damaged checkpoints that nobody reads out of the way.
 
         Args:
             saved: where checkpoints lie.
             read: what running segments continue: one that began before the damage may be reading.
-
-        Returns:
-            A line for people for each moved folder.
         """
-        lines = []
         for segment in sorted(self.unmoved.difference(read)):
             self.unmoved.discard(segment)
             where = set_aside_own(self._store, saved[segment].path)
             damage = self._damage[segment]
-            lines.append(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")
-        return lines
+            say(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")
 
     def why_from_start(self, parent: SegmentId | None) -> str:
         """Return the note of a segment that was trained from step 0.

@@ -19,7 +19,7 @@ and without them (`_ask_ahead`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from autorl.core.types import (
     Done,
@@ -32,12 +32,11 @@ from autorl.core.types import (
     Scored,
     SearchEnd,
     Segment,
-    SegmentId,
     Status,
     StudyError,
     Wait,
 )
-from autorl.statistics.evaluation import Racing, Worst
+from autorl.statistics.evaluation import Racing, Ranking, Worst
 from autorl.store.events import (
     BudgetExtended,
     CandidatesFrozen,
@@ -51,21 +50,22 @@ from autorl.store.events import (
     StudyEvent,
     StudyFinished,
 )
-from autorl.study.budget import Refunds
+from autorl.study.budget import Charges, Refunds
 from autorl.study.journal import Journal
+from autorl.study.lineage import Lineage
 from autorl.study.more_seeds import Races
 from autorl.study.open_proposals import AsTheyCome, Changes, Item, Order, Queue, predicted_cost
 from autorl.study.proposing import DefaultRuns, NextProposal, SearchBudget
 from autorl.study.retention import Retention
-from autorl.study.search import Search
 from autorl.study.spec import Spec
+from autorl.study.work import Work
 
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
 _HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)
 
 
-class Driver(Search):
+class Driver:
     """The search of one study.
 
     It is what the study's events say, and the decisions that follow from them.
@@ -77,6 +77,13 @@ class Driver(Search):
         elapsed: hours the study has used so far, for `budget.hours`.
 
     Attributes:
+        judge: scores the proposals.
+        policy: says which seeds a proposal is trained with.
+        ranking: the scored proposals.
+        lineage: the chains of proposals.
+        charges: what the budget was charged.
+        work: the segments, and how they ended.
+        costs: predicted of one seed of each proposal.
         ended: nothing more is proposed: by the budget or the optimizer, by `end_search`, or because
             the log says what is tested. More budget opens the search again.
         search_end: why nothing more is proposed; None while the search is open.
@@ -85,13 +92,22 @@ class Driver(Search):
         budget: what it still allows.
         refunds: charges that are given back when the user's code has changed.
         default_runs: the proposals of the default configuration.
+        retention: deletes the checkpoints that nobody can need.
         last_failure: message of the latest proposal that failed.
     """
 
     def __init__(
         self, spec: Spec, journal: Journal, optimizer: Optimizer, elapsed: Callable[[], float]
     ) -> None:
-        super().__init__(spec, journal)
+        self.spec = spec
+        self.judge = spec.judge()
+        self.policy = spec.policy()
+        self.ranking = Ranking()
+        self.lineage = Lineage(spec.plan)
+        self.charges = Charges(self.lineage)
+        self.work = Work(spec, journal, self.lineage, self.judge)
+        self.costs: dict[ProposalId, float] = {}
+        self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
         self.ended = False
         self.search_end: SearchEnd | None = None
         self.steps_at_outcome = 0
@@ -104,7 +120,7 @@ class Driver(Search):
         self.default_runs = DefaultRuns(self)
         self._worst = Worst()
         self._queue = Queue(self.lineage.chain)
-        self._retention = Retention(self, self._queue, optimizer)
+        self.retention = Retention(self, self._queue, optimizer)
         self._order = AsTheyCome() if spec.asynchronous else Order(spec.parallelism)
         self._races = Races(self, self._queue, self._order)
         self._charged_before: list[int] = []  # each ask
@@ -219,6 +235,14 @@ class Driver(Search):
         """Number of proposals whose outcome was not observed yet."""
         return len(self._queue)
 
+    def settled(self, proposal: ProposalId) -> bool:
+        """Say whether an outcome of a proposal was observed."""
+        return proposal in self._seeds_of
+
+    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
+        """Return the tuning seeds a scored proposal was last scored with."""
+        return self._seeds_of[proposal]
+
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """Return the step that the tuning seeds of a proposal choose.
 
@@ -256,21 +280,6 @@ class Driver(Search):
             number for number in self.ranking.ordered() if self.lineage[number].until == until
         )
         return self.raw(max(self.ranking[number].values for number in scored))[0]
-
-    def collect(
-        self, models: Collection[SegmentId] = (), *, over: bool = False, at_once: bool = False
-    ) -> None:
-        """Delete the checkpoints nobody can need any more.
-
-        Checkpoints that the optimizer may still resume outlive the search: the budget can be
-        extended.
-
-        Args:
-            models: segments whose checkpoints are kept for the user besides.
-            over: the test phase has ended too.
-            at_once: look now; otherwise not every call does.
-        """
-        self._retention.collect(models, over=over, at_once=at_once)
 
     # -- the default configuration -----------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -66,6 +67,14 @@ class Journal:
         """Bring every part up to date with an event in the log."""
         for apply in self._parts:
             apply(event)
+
+
+def say(line: str) -> None:
+    """Tell whoever runs the study at once.
+
+    It is told even if no progress was asked for.
+    """
+    print(f"autorl: {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager

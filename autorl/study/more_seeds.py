@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,45 +22,32 @@ from autorl.statistics.evaluation import Adaptive, Racing, SeedValue, undominate
 from autorl.statistics.noise import posterior
 from autorl.store.events import SeedsGranted
 from autorl.study.open_proposals import Item, Order, Queue
-from autorl.study.search import Search
+
+if TYPE_CHECKING:
+    from autorl.study.driver import Driver
 
 # Scores that are equal come out of the noise model equal but for rounding.
 _DIGITS = 9
-
-
-@dataclass(frozen=True)
-class Funds:
-    """State of a study's budget when it confirms.
-
-    Attributes:
-        budget: in nominal steps; infinite where it is not counted in steps.
-        charged: nominal steps charged so far.
-        may_explore: whether a budget that is not counted in steps pays for another proposal.
-    """
-
-    budget: float
-    charged: int
-    may_explore: bool
 
 
 class Confirmation:
     """The levels of an adaptive study, and the exploration before them.
 
     Args:
-        search: whose policy is adaptive.
+        driver: whose policy is adaptive.
 
     Attributes:
         under_way: whether seeds were granted since the search explored last.
     """
 
-    def __init__(self, search: Search) -> None:
-        assert isinstance(search.policy, Adaptive)
+    def __init__(self, driver: Driver) -> None:
+        assert isinstance(driver.policy, Adaptive)
         self.under_way = False
-        self._policy = search.policy
-        self._horizon = search.spec.fidelity.steps
-        self._ranking = search.ranking
-        self._lineage = search.lineage
-        self._charges = search.charges
+        self._policy = driver.policy
+        self._horizon = driver.spec.fidelity.steps
+        self._ranking = driver.ranking
+        self._lineage = driver.lineage
+        self._charges = driver.charges
         self._begun = 0  # steps charged when the search began to explore, or went on
         self._confirmed = 0  # seeds beyond the first ones of the best, at that time
         self._last = SeedsGranted()
@@ -86,23 +73,28 @@ class Confirmation:
         explore = self._policy.runs_to_explore(runs, self._confirmed)
         return self._begun + explore * self._horizon
 
-    def next_level(self, funds: Funds) -> SeedsGranted | None:
+    def next_level(self, budget: float, *, may_explore: bool) -> SeedsGranted | None:
         """Decide what follows when every outcome is in.
 
-        The result is None if nothing is left to confirm or explore.
+        Args:
+            budget: in nominal steps; infinite where it is not counted in steps.
+            may_explore: whether a budget that is not counted in steps pays for another proposal.
+
+        Returns:
+            None if nothing is left to confirm or explore.
         """
-        granted = self._grant(funds)
+        granted = self._grant(budget)
         if granted is not None:
             return granted
         # A proposal since the last time, or this would go on for ever.
         if self._charges.steps == self._begun:
             return None
         proposal = self._horizon * len(self._policy.first)
-        affordable = funds.budget - funds.charged >= proposal
-        goes_on = funds.may_explore if math.isinf(funds.budget) else affordable
+        affordable = budget - self._charges.steps >= proposal
+        goes_on = may_explore if math.isinf(budget) else affordable
         return SeedsGranted() if goes_on else None
 
-    def _grant(self, funds: Funds) -> SeedsGranted | None:
+    def _grant(self, budget: float) -> SeedsGranted | None:
         """Return the next level at which a proposal lacks seeds."""
         candidates = self._candidates()
         if self.under_way:
@@ -111,7 +103,7 @@ class Confirmation:
             survivors = [number for number in self._last.proposals if number in candidates]
         else:
             target = self._policy.minimum + 1
-            levels = self._levels(list(candidates), funds)
+            levels = self._levels(list(candidates), budget)
             survivors = list(candidates)
         if not levels:
             return None
@@ -125,16 +117,16 @@ class Confirmation:
                 return SeedsGranted(tuple(survivors), granted, levels[place + 1 :])
         return None
 
-    def _levels(self, candidates: Sequence[ProposalId], funds: Funds) -> tuple[int, ...]:
+    def _levels(self, candidates: Sequence[ProposalId], budget: float) -> tuple[int, ...]:
         if not candidates:
             return ()
-        if math.isinf(funds.budget):
-            explored = (funds.charged - self._begun) / self._horizon
+        if math.isinf(budget):
+            explored = (self._charges.steps - self._begun) / self._horizon
             share = self._policy.share
             runs = runs_to_confirm(explored / (1 - share), share, confirmed=self._confirmed)
             steps = float(runs * self._horizon)
         else:
-            steps = funds.budget - funds.charged
+            steps = budget - self._charges.steps
         chains = map(self._lineage.chain, candidates)
         cost = max(sum(map(self._charges.of, chain)) for chain in chains)  # of one more seed
         most = len(self._policy.full) - self._policy.minimum
@@ -208,13 +200,13 @@ class Races:
     """The further seeds of proposals in a study whose policy races.
 
     Args:
-        search: whose proposals race.
+        driver: whose proposals race.
         queue: the proposals under evaluation.
         order: in which their outcomes are observed.
     """
 
-    def __init__(self, search: Search, queue: Queue, order: Order) -> None:
-        self._search = search
+    def __init__(self, driver: Driver, queue: Queue, order: Order) -> None:
+        self._driver = driver
         self._queue = queue
         self._order = order
 
@@ -223,8 +215,8 @@ class Races:
 
         A proposal that is asked for now races against them.
         """
-        best = self._search.ranking.best()
-        racing = isinstance(self._search.policy, Racing)
+        best = self._driver.ranking.best()
+        racing = isinstance(self._driver.policy, Racing)
         return self._values(best) if racing and best is not None else ()
 
     def extend(self, item: Item) -> bool:
@@ -232,10 +224,10 @@ class Races:
 
         Earlier outcomes are in. The result is False where the race asks for none.
         """
-        if not isinstance(self._search.policy, Racing):
+        if not isinstance(self._driver.policy, Racing):
             return False
-        values = [self._search.work.value(item.proposal, seed) for seed in item.seeds]
-        more = self._search.policy.more(values, item.reference)
+        values = [self._driver.work.value(item.proposal, seed) for seed in item.seeds]
+        more = self._driver.policy.more(values, item.reference)
         if more:
             item.seeds.extend(more)
             self._queue.changed(item)
@@ -247,30 +239,30 @@ class Races:
         At the proposal's own ask the incumbent may have had fewer seeds. An added run is observed
         when its training would have ended.
         """
-        best = self._search.ranking.best()
-        policy = self._search.policy
+        best = self._driver.ranking.best()
+        policy = self._driver.policy
         if best is None or not isinstance(policy, Racing):
             return
-        lacking = self._search.ranking[best].n_seeds < len(policy.full)
+        lacking = self._driver.ranking[best].n_seeds < len(policy.full)
         if lacking and not self._queue.holds(best):
             self.add_seeds(Item(best, list(policy.full), upgrade=True))
-        if best == proposal or proposal not in self._search.ranking:
+        if best == proposal or proposal not in self._driver.ranking:
             return
         reference = self._values(best)
         if more := policy.more(self._values(proposal), reference):
-            seeds = [*self._search.tuning_seeds(proposal), *more]
+            seeds = [*self._driver.tuning_seeds(proposal), *more]
             self.add_seeds(Item(proposal, seeds, reference))
 
     def _values(self, proposal: ProposalId) -> tuple[SeedValue, ...]:
         """Return the seeds that a proposal was last scored with."""
-        seeds = self._search.tuning_seeds(proposal)
-        return tuple(self._search.work.value(proposal, seed) for seed in seeds)
+        seeds = self._driver.tuning_seeds(proposal)
+        return tuple(self._driver.work.value(proposal, seed) for seed in seeds)
 
     def add_seeds(self, item: Item) -> None:
         """Have an earlier proposal trained with more seeds.
 
         They are trained from scratch to its end.
         """
-        cost = sum(self._search.costs[link] for link in self._search.lineage.chain(item.proposal))
+        cost = sum(self._driver.costs[link] for link in self._driver.lineage.chain(item.proposal))
         self._queue.append(item)
         self._order.begin(item.proposal, cost, occupies=False)

@@ -7,100 +7,49 @@ proposals open and save a checkpoint with every outcome.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from autorl.core.types import Optimizer, ProposalId, SegmentId
-from autorl.statistics.evaluation import Judge, Racing, Ranking, SeedPolicy
+from autorl.statistics.evaluation import Racing
 from autorl.study.open_proposals import Changes, Item, Queue
-from autorl.study.proposing import DefaultRuns
-from autorl.study.spec import Spec
-from autorl.study.work import Work
 
-
-class Search(Protocol):
-    """The parts of a search that tell which checkpoints it needs.
-
-    `Driver` has them.
-
-    Attributes:
-        spec: the study file.
-        judge: scores the proposals.
-        policy: says which seeds a proposal is trained with.
-        ranking: the scored proposals.
-        work: the segments, and their checkpoints.
-        default_runs: the proposals of the default configuration.
-    """
-
-    spec: Spec
-    judge: Judge
-    policy: SeedPolicy
-    ranking: Ranking
-    work: Work
-    default_runs: DefaultRuns
-
-    @property
-    def finished(self) -> bool:
-        """Say whether nothing more will be proposed and nothing is unsettled."""
-        ...
-
-
-class Heads:
-    """The segments that items of the queue go on from, counted.
-
-    It is work under way, or seeds that a race may still add.
-
-    Args:
-        search: what is proposed, trained and scored.
-        queue: its items, all of which count at the first look.
-    """
-
-    def __init__(self, search: Search, queue: Queue) -> None:
-        self._search = search
-        self._changes: Changes = queue.follow()
-        self._of_item: dict[int, tuple[SegmentId, ...]] = {}
-        self._count: Counter[SegmentId] = Counter()
-
-    def __call__(self) -> Collection[SegmentId]:
-        """Bring the counts up to date, and return the segments."""
-        for number, item in self._changes.take():
-            for segment in self._of_item.pop(number, ()):
-                self._count[segment] -= 1
-                if not self._count[segment]:
-                    del self._count[segment]
-            if item is not None:
-                self._of_item[number] = self._segments(item)
-                self._count.update(self._of_item[number])
-        return self._count.keys()
-
-    def _segments(self, item: Item) -> tuple[SegmentId, ...]:
-        seeds = set(item.seeds)
-        if isinstance(self._search.policy, Racing):
-            seeds.update(self._search.policy.full)
-        heads = (self._search.work.head(item.proposal, seed) for seed in seeds)
-        return tuple(segment for segment in heads if segment is not None)
+if TYPE_CHECKING:
+    from autorl.study.driver import Driver
 
 
 class Retention:
     """Deletes the checkpoints of a search that nobody can need any more.
 
     Args:
-        search: what is proposed, trained and scored.
+        driver: the search.
         queue: its proposals under evaluation.
         optimizer: says what it may still resume.
     """
 
-    def __init__(self, search: Search, queue: Queue, optimizer: Optimizer) -> None:
-        self._search = search
+    def __init__(self, driver: Driver, queue: Queue, optimizer: Optimizer) -> None:
+        self._driver = driver
         self._queue = queue
         self._optimizer = optimizer
-        self._heads: Heads | None = None  # nobody counts in a study that is only read
+        self._changes: Changes | None = None  # nobody counts in a study that is only read
+        self._of_item: dict[int, set[SegmentId]] = {}
+        self._count: Counter[SegmentId] = Counter()
 
-    def collect(self, models: Collection[SegmentId], *, over: bool, at_once: bool) -> None:
-        """Delete them: `Driver.collect` says which."""
-        search = self._search
-        work = search.work
-        keep = search.spec.keep.checkpoints
+    def collect(
+        self, models: Collection[SegmentId] = (), *, over: bool = False, at_once: bool = False
+    ) -> None:
+        """Delete the checkpoints nobody can need any more.
+
+        Checkpoints that the optimizer may still resume outlive the search: the budget can be
+        extended.
+
+        Args:
+            models: segments whose checkpoints are kept for the user besides.
+            over: the test phase has ended too.
+            at_once: look now; otherwise not every call does.
+        """
+        work = self._driver.work
+        keep = self._driver.spec.keep.checkpoints
         if keep == "lineage" or not work.saved:
             return
         # Looking through all of n checkpoints after each of n segments is quadratic, so a
@@ -121,41 +70,54 @@ class Retention:
             models: segments whose checkpoints stay besides.
             tests: those of test runs can go too.
         """
-        search = self._search
-        if self._heads is None:
-            self._heads = Heads(search, self._queue)
-        heads = self._heads()
+        work = self._driver.work
+        self._count_heads()
         needed = self.needed()
-        stay = {*models, *self._race(), *search.work.continued()}
-        spared_seeds = () if tests else set(search.spec.plan.test)
+        stay = {*models, *self._race(), *work.continued()}
+        spared_seeds = () if tests else set(self._driver.spec.plan.test)
         return [
             segment
-            for segment in search.work.saved
+            for segment in work.saved
             if segment.proposal not in needed
-            and segment not in heads
+            and segment not in self._count
             and segment not in stay
             and segment.seed not in spared_seeds
         ]
 
     def needed(self) -> set[ProposalId]:
-        """Return the proposals whose checkpoints stay whatever goes on from them.
-
-        Checkpoints that the optimizer may still resume outlive the search: the budget can be
-        extended.
-        """
-        search = self._search
-        keep = search.spec.keep.checkpoints
+        """Return the proposals whose checkpoints stay whatever goes on from them."""
+        driver = self._driver
+        keep = driver.spec.keep.checkpoints
         needed: set[ProposalId] = set()
-        if keep != "none" or not search.finished:
+        if keep != "none" or not driver.finished:
             needed.update(self._optimizer.keeps())
         if keep == "incumbent":
-            needed.update(search.ranking.ordered(1))
+            needed.update(driver.ranking.ordered(1))
         elif keep == "top":
-            needed.update(search.ranking.ordered(max(1, search.spec.test.top)))
+            needed.update(driver.ranking.ordered(max(1, driver.spec.test.top)))
         # `add_baseline` goes on from it when the search is over.
-        if search.spec.adds_baseline and not search.finished:
-            needed.update(search.default_runs.longest()[:1])
+        if driver.spec.adds_baseline and not driver.finished:
+            needed.update(driver.default_runs.longest()[:1])
         return needed
+
+    def _count_heads(self) -> None:
+        """Count the segments that items of the queue go on from, as far as items changed."""
+        if self._changes is None:
+            self._changes = self._queue.follow()
+        for number, item in self._changes.take():
+            for segment in self._of_item.pop(number, ()):
+                self._count[segment] -= 1
+                if not self._count[segment]:
+                    del self._count[segment]
+            if item is not None:
+                self._of_item[number] = self._heads_of_item(item)
+                self._count.update(self._of_item[number])
+
+    def _heads_of_item(self, item: Item) -> set[SegmentId]:
+        seeds = set(item.seeds)
+        if isinstance(self._driver.policy, Racing):
+            seeds.update(self._driver.policy.full)  # which a race may still add
+        return self._heads([item.proposal], seeds)
 
     def _race(self) -> set[SegmentId]:
         """Return the segments that a race may go on from.
@@ -164,13 +126,13 @@ class Retention:
         incumbent. If there are constraints, a further seed can make the incumbent infeasible, and
         then any other scored proposal takes its place.
         """
-        search = self._search
-        if not isinstance(search.policy, Racing):
+        driver = self._driver
+        if not isinstance(driver.policy, Racing):
             return set()
-        count = None if search.judge.constraints else 1
-        heads = (
-            search.work.head(proposal, seed)
-            for proposal in search.ranking.ordered(count)
-            for seed in search.policy.full
-        )
+        count = None if driver.judge.constraints else 1
+        return self._heads(driver.ranking.ordered(count), driver.policy.full)
+
+    def _heads(self, proposals: Iterable[ProposalId], seeds: Collection[int]) -> set[SegmentId]:
+        work = self._driver.work
+        heads = (work.head(proposal, seed) for proposal in proposals for seed in seeds)
         return {segment for segment in heads if segment is not None}

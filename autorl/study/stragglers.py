@@ -11,7 +11,7 @@ Only executors that say so get copies (`copies = True`): those whose workers are
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from autorl.core.types import Executor, Outcome, Segment, SegmentId
@@ -23,61 +23,6 @@ OVERDUE = 1.5
 
 LEAST_SECONDS = 5.0
 """So much longer than predicted, too: starting a copy of less costs more than it can save."""
-
-
-class Stragglers:
-    """Chooses segments for backup copies.
-
-    Args:
-        cost: predicts what a segment costs, in any unit.
-        clock: seconds that never go back.
-    """
-
-    def __init__(self, cost: Callable[[Segment], float], clock: Callable[[], float]) -> None:
-        self._cost = cost
-        self._clock = clock
-        self._begun: dict[SegmentId, float] = {}
-        self._copied: set[SegmentId] = set()
-        self._paces: list[float] = []  # seconds per unit of cost
-
-    def submitted(self, segments: Sequence[Segment]) -> None:
-        """Take note of segments that are handed to the executor."""
-        now = self._clock()
-        for segment in segments:
-            self._begun.setdefault(segment.id, now)
-
-    def ended(self, segment: Segment, seconds: float) -> None:
-        """Take note of how long a segment took its worker."""
-        self._begun.pop(segment.id, None)
-        self._copied.discard(segment.id)
-        if seconds > 0:
-            self._paces.append(seconds / self._cost(segment))
-
-    def choose(self, running: Mapping[SegmentId, Segment], slots: int) -> list[SegmentId]:
-        """Choose the segments that idle workers train once more.
-
-        The most overdue come first, with at most one copy of each. None while segments wait for a
-        worker, and before any has ended.
-
-        Args:
-            running: segments without an outcome, all of them handed to the executor.
-            slots: how many segments run at once.
-        """
-        idle = slots - len(running) - len(self._copied.intersection(running))
-        if idle <= 0 or not self._paces:
-            return []
-        pace = median(self._paces)
-        now = self._clock()
-        overdue: dict[SegmentId, float] = {}
-        for name, segment in running.items():
-            seconds = now - self._begun.get(name, now)
-            predicted = pace * self._cost(segment)
-            is_late = seconds > OVERDUE * predicted and seconds - predicted > LEAST_SECONDS
-            if is_late and name not in self._copied:
-                overdue[name] = seconds / predicted
-        chosen = sorted(overdue, key=lambda name: -overdue[name])[:idle]
-        self._copied.update(chosen)
-        return chosen
 
 
 class BackupCopies:
@@ -95,22 +40,48 @@ class BackupCopies:
         self._executor = executor
         self._wanted = bool(getattr(executor, "copies", False))
         # An executor on a virtual clock has its own.
-        clock: Callable[[], float] = getattr(executor, "clock", time.monotonic)
-        self._stragglers = Stragglers(self._cost, clock)
+        self._clock: Callable[[], float] = getattr(executor, "clock", time.monotonic)
+        self._begun: dict[SegmentId, float] = {}
+        self._copied: set[SegmentId] = set()
+        self._paces: list[float] = []  # seconds per unit of cost
 
     def after(self, submitted: Sequence[Segment]) -> list[Segment]:
-        """Return the copies to be handed to the executor after these segments."""
+        """Return the copies to be handed to the executor after these segments.
+
+        The most overdue come first, with at most one copy of each. None while segments wait for a
+        worker, and before any has ended.
+        """
         if not self._wanted:
             return []
-        self._stragglers.submitted(submitted)
-        chosen = self._stragglers.choose(self._work.in_flight, self._executor.slots)
+        now = self._clock()
+        for segment in submitted:
+            self._begun.setdefault(segment.id, now)
+        running = self._work.in_flight
+        idle = self._executor.slots - len(running) - len(self._copied.intersection(running))
+        if idle <= 0 or not self._paces:
+            return []
+        pace = median(self._paces)
+        overdue: dict[SegmentId, float] = {}
+        for name, segment in running.items():
+            seconds = now - self._begun.get(name, now)
+            predicted = pace * self._cost(segment)
+            is_late = seconds > OVERDUE * predicted and seconds - predicted > LEAST_SECONDS
+            if is_late and name not in self._copied:
+                overdue[name] = seconds / predicted
+        chosen = sorted(overdue, key=lambda name: -overdue[name])[:idle]
+        self._copied.update(chosen)
         return [self._work.copy(name) for name in chosen]
 
     def ended(self, outcome: Outcome) -> None:
         """Take note of an outcome, before it is recorded."""
         segment = self._work.in_flight.get(outcome.segment)
-        if self._wanted and segment is not None:
-            self._stragglers.ended(segment, outcome.cost.get("wall_seconds", 0.0))
+        if not self._wanted or segment is None:
+            return
+        self._begun.pop(segment.id, None)
+        self._copied.discard(segment.id)
+        seconds = outcome.cost.get("wall_seconds", 0.0)
+        if seconds > 0:
+            self._paces.append(seconds / self._cost(segment))
 
     def _cost(self, segment: Segment) -> float:
         info = self._spec.info(segment.trainer)

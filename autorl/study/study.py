@@ -51,15 +51,14 @@ from autorl.study.budget import is_extension, refunded_text
 from autorl.study.callbacks import CallbackEntry, Listeners, check_callbacks, make_callbacks
 from autorl.study.driver import Driver
 from autorl.study.folder.checks import check_covers_folder, check_space
-from autorl.study.journal import Journal, collection_paused
+from autorl.study.journal import Journal, collection_paused, say
 from autorl.study.results.record import StudyRecord, with_added_test_seeds
 from autorl.study.results.result import Result, read_result
 from autorl.study.session import session, user_files
 from autorl.study.setup import check, check_answers, make_executor, make_optimizer, trainer_loader
 from autorl.study.spec import MOST_RUNS, Spec, thaw
 from autorl.study.stragglers import BackupCopies
-from autorl.study.test_phase import KeptModels, TestPhase
-from autorl.study.work import say
+from autorl.study.test_phase import KeptModels, TestPhase, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,7 +118,8 @@ class Study:
         self._file = spec
         self._copies: BackupCopies | None = None  # of the session
         self._pause = 0.0  # before more segments begin
-        self._listeners: Listeners | None = None
+        self.listeners = Listeners(self)
+        self._is_listened = False
         with driving(store.folder):
             self._hours_before = self.tables.hours()
             self._fold()
@@ -214,19 +214,12 @@ class Study:
         Raises:
             InputError: one of them is no `Callback`, or cannot be told of this study.
         """
-        everyone = make_callbacks(self.spec, callbacks)
-        # Asked for anew each time: seeds that are added make another driver, with more runs.
-        folder = self.store.folder
-        identity = None if folder is None else self.store.log.identity()
-        self._listeners = Listeners(
-            everyone, self.spec, folder, lambda: self.driver.lineage, identity
-        )
-        self._listeners.repeat(recorded.event for recorded in self.store.events())
+        self.listeners = Listeners(self, make_callbacks(self.spec, callbacks))
+        self._is_listened = True
+        self.listeners.repeat(recorded.event for recorded in self.store.events())
 
     def _tell(self, event: StudyEvent) -> None:
-        if self._listeners is not None:
-            listeners = self._listeners
-            self.store.when_durable(lambda: listeners.recorded(event))
+        self.store.when_durable(lambda: self.listeners.recorded(event))
 
     def extend(self, runs: float) -> None:
         """Add to the budget, and open the search again.
@@ -361,7 +354,7 @@ class Study:
         facts = session(self.spec, files)
         if offsite is not None:
             facts[EPOCH] = offsite.begin_session(self.store)
-        if self._listeners is None:
+        if not self._is_listened:
             self.listen(())
         self.journal.record(SessionBegun(FrozenMap(facts)))
         self._copies = None
@@ -418,7 +411,7 @@ class Study:
                     if self._copies is not None:
                         self._copies.ended(outcome)
                     self.record(outcome)
-                self.driver.collect(self._models())
+                self.driver.retention.collect(self._models())
                 segments = self.advance()
             for attempt in self.driver.work.drain_superseded():
                 pool.cancel(attempt)
@@ -429,18 +422,8 @@ class Study:
 
     def take_report(self, report: Report) -> None:
         """Take note of an evaluation, and tell the callbacks."""
-        if self.driver.work.take_report(report) and self._listeners is not None:
-            self._listeners.reported(report)
-
-    def tell_begun(self, segment: Segment) -> None:
-        """Have the callbacks told of a segment that begins."""
-        if self._listeners is not None:
-            self._listeners.begun(segment)
-
-    def tell_result(self, result: Result) -> None:
-        """Tell the callbacks a result."""
-        if self._listeners is not None:
-            self._listeners.finished(result)
+        if self.driver.work.take_report(report):
+            self.listeners.reported(report)
 
     def _submit(self, pool: Executor, segments: list[Segment]) -> None:
         """Hand segments to an executor.
@@ -453,7 +436,7 @@ class Study:
         if self._copies is None:
             self._copies = BackupCopies(self.spec, self.driver.work, pool)
         for segment in segments:
-            self.tell_begun(segment)
+            self.listeners.begun(segment)
         segments = [*segments, *self._copies.after(segments)]
         if self.trust:
             segments = [dataclasses.replace(segment, trust=True) for segment in segments]
@@ -461,7 +444,7 @@ class Study:
 
     def end_session(self) -> Result:
         """Record that the study is over, and return its result."""
-        self.driver.collect(self._models(), over=True)
+        self.driver.retention.collect(self._models(), over=True)
         # A worker on another machine may have saved a checkpoint after another had taken its place.
         self.driver.work.sweep()
         self.journal.record(StudyFinished(self.driver.end_search()))
@@ -470,7 +453,7 @@ class Study:
             offsite.back_up(self.store, at_once=True)
             self.driver.work.sweep_storage()
         result = self.result()
-        self.tell_result(result)
+        self.listeners.finished(result)
         return result
 
     def _back_up(self) -> None:
@@ -492,17 +475,8 @@ class Study:
 
         And of what else was trained for its model.
         """
-        seeds_of = [(candidate, self.spec.plan.test) for candidate in self.tests.candidates[:1]]
-        seeds_of += [
-            (candidate, self.driver.tuning_seeds(candidate.proposal))
-            for candidate in self.models.candidates
-        ]
-        work = self.driver.work
-        return {
-            work.model(candidate.proposal, seed, candidate.end)
-            for candidate, seeds in seeds_of
-            for seed in seeds
-        }
+        runs = runs_of(self.tests.candidates[:1], lambda _: self.spec.plan.test)
+        return {self.driver.work.model(*run) for run in (*runs, *self.models.runs)}
 
     @property
     def over(self) -> bool:
@@ -572,7 +546,7 @@ class Study:
         if not grows or work.bytes_saved(lately=True) + work.files.bytes_logged <= most:
             return
         # Before giving up: `collect` is lazy, so checkpoints that nobody needs may still lie there.
-        self.driver.collect(self._models(), at_once=True)
+        self.driver.retention.collect(self._models(), at_once=True)
         used = work.bytes_saved() + work.files.bytes_logged
         if used > most:
             raise StudyError(

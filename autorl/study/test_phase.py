@@ -9,10 +9,11 @@ scored.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
-from autorl.core.types import ProposalId, Segment, StudyError
+from autorl.core.types import ProposalId, SeedRole, Segment, StudyError
 from autorl.store.events import (
     BudgetExtended,
     Candidate,
@@ -26,55 +27,6 @@ from autorl.study.driver import Driver
 from autorl.study.journal import Journal
 from autorl.study.spec import Spec
 from autorl.study.work import Work
-
-
-class Frozen:
-    """The candidates of a study and the seeds each is tested on.
-
-    They follow from its events.
-
-    Attributes:
-        frozen: the candidates; None while the search is open.
-        latest: the latest candidate of every proposal that was one. An extended study freezes anew.
-    """
-
-    def __init__(self) -> None:
-        self.frozen: tuple[Candidate, ...] | None = None
-        self.latest: dict[ProposalId, Candidate] = {}
-        self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
-
-    def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log.
-
-        Events of other kinds say nothing about the test phase.
-        """
-        match event:
-            case CandidatesFrozen(candidates=candidates):
-                self.frozen = candidates
-                self.latest.update({candidate.proposal: candidate for candidate in candidates})
-            case CandidateTested(proposal=proposal, scores=scores):
-                candidate = self.latest[proposal]
-                tested = self._tested.setdefault((proposal, candidate.step), set())
-                tested.update(score.seed for score in scores)
-            case BudgetExtended():
-                # The search is open again and may choose others.
-                self.frozen = None
-
-    def tested_on(self, candidate: Candidate) -> Collection[int]:
-        """Return the test seeds a candidate has a score on.
-
-        The score is at its step.
-        """
-        return self._tested.get((candidate.proposal, candidate.step), ())
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates, the incumbent first.
-
-        There are none while the search is open.
-        """
-        return self.frozen or ()
-
 
 Run: TypeAlias = tuple[ProposalId, int, int | None]
 """A proposal, a seed, and the step it is trained to; None: where the proposal ends."""
@@ -96,20 +48,92 @@ def trained(work: Work, runs: Sequence[Run]) -> tuple[int, int]:
     return sum(work.known(*run) for run in runs), len(runs)
 
 
-class TestPhase(Frozen):
-    """Freezes the candidates when the search is over.
+class Phase(ABC):
+    """What follows a search: candidates are named, and trained.
 
-    It has them trained on the test seeds.
+    Attributes:
+        named: the candidates; None while the search is open.
     """
 
-    __test__ = False  # for pytest: not a test class
+    role: SeedRole
 
     def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
-        super().__init__()
+        self.named: tuple[Candidate, ...] | None = None
         self._spec = spec
         self._journal = journal
         self._driver = driver
         journal.subscribe(self.apply)
+
+    @abstractmethod
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log."""
+
+    @abstractmethod
+    def _seeds_of(self, proposal: ProposalId) -> Sequence[int]:
+        """Return the seeds a candidate is trained with."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The candidates, the incumbent first.
+
+        There are none while the search is open.
+        """
+        return self.named or ()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that candidates are trained in."""
+        return runs_of(self.candidates, self._seeds_of)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Runs that are trained, and all of them."""
+        return trained(self._driver.work, self.runs)
+
+    def _request(self) -> None:
+        for run in self.runs:
+            self._driver.work.request(*run, self.role)
+
+
+class TestPhase(Phase):
+    """Freezes the candidates when the search is over.
+
+    It has them trained on the test seeds.
+
+    Attributes:
+        latest: the latest candidate of every proposal that was one. An extended study freezes anew.
+    """
+
+    __test__ = False  # for pytest: not a test class
+    role = "test"
+
+    def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
+        self.latest: dict[ProposalId, Candidate] = {}
+        self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
+        super().__init__(spec, journal, driver)
+
+    def apply(self, event: StudyEvent) -> None:
+        match event:
+            case CandidatesFrozen(candidates=candidates):
+                self.named = candidates
+                self.latest.update({candidate.proposal: candidate for candidate in candidates})
+            case CandidateTested(proposal=proposal, scores=scores):
+                candidate = self.latest[proposal]
+                tested = self._tested.setdefault((proposal, candidate.step), set())
+                tested.update(score.seed for score in scores)
+            case BudgetExtended():
+                # The search is open again and may choose others.
+                self.named = None
+
+    def _seeds_of(self, proposal: ProposalId) -> Sequence[int]:
+        return self._spec.plan.test
+
+    def tested_on(self, candidate: Candidate) -> Collection[int]:
+        """Return the test seeds a candidate has a score on.
+
+        The score is at its step.
+        """
+        return self._tested.get((candidate.proposal, candidate.step), ())
 
     def advance(self) -> list[Segment]:
         """Freeze the candidates unless they are frozen.
@@ -120,30 +144,13 @@ class TestPhase(Frozen):
         Raises:
             StudyError: nothing was scored, so there is nothing to test.
         """
-        for run in runs_of(self._candidates(), lambda _: self._spec.plan.test):
-            self._driver.work.request(*run, "test")
-        self._settle()
-        return self._driver.work.drain()
-
-    @property
-    def finished(self) -> bool:
-        """Say whether every candidate is tested on every test seed."""
-        if self.frozen is None:
-            return False
-        test_seeds = set(self._spec.plan.test)
-        return all(test_seeds.issubset(self.tested_on(candidate)) for candidate in self.frozen)
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Pairs of candidate and seed that are trained, and all of them."""
-        return trained(self._driver.work, runs_of(self.candidates, lambda _: self._spec.plan.test))
-
-    def _candidates(self) -> tuple[Candidate, ...]:
-        if self.frozen is None:
+        if self.named is None:
             chosen = tuple(self._candidate(label, number) for label, number in self._choose())
             seeds = tuple(self._spec.plan.test)
             self._journal.record(CandidatesFrozen(chosen, seeds, self._driver.end_search()))
-        return self.candidates
+        self._request()
+        self._settle()
+        return self._driver.work.drain()
 
     def _candidate(self, label: str, proposal: ProposalId) -> Candidate:
         """Return a proposal as a candidate, with its step.
@@ -164,7 +171,6 @@ class TestPhase(Frozen):
             StudyError: nothing was scored.
         """
         ranking = self._driver.ranking
-        lineage = self._driver.lineage
         best = ranking.best()
         if best is None:
             why = ""
@@ -180,7 +186,7 @@ class TestPhase(Frozen):
         # Proposals of one run share their test segments: it is tested once.
         by_root: dict[ProposalId, tuple[str, ProposalId]] = {}
         for label, number in (*chosen, *self._others(best)):
-            by_root.setdefault(lineage.root(number), (label, number))
+            by_root.setdefault(self._driver.lineage.root(number), (label, number))
         return list(by_root.values())
 
     def _others(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
@@ -206,7 +212,7 @@ class TestPhase(Frozen):
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""
         work = self._driver.work
-        for candidate in self._candidates():
+        for candidate in self.candidates:
             done = self.tested_on(candidate)
             seeds = [seed for seed in self._spec.plan.test if seed not in done]
             if seeds and all(work.known(candidate.proposal, seed, candidate.end) for seed in seeds):
@@ -216,26 +222,18 @@ class TestPhase(Frozen):
                 )
 
     def _scores(self, candidate: Candidate, seed: int) -> list[TestScore]:
-        """Return the scores of a candidate on one test seed.
-
-        There is one for each objective.
-        """
-        work = self._driver.work
+        """Return the scores of a candidate on one test seed, one for each objective."""
+        run = (candidate.proposal, seed, candidate.end)
         judge = self._driver.judge
-        result = work.value(candidate.proposal, seed, candidate.end)
+        result = self._driver.work.value(*run)
         if not result.status.failed:
-            curve = work.curve(candidate.proposal, seed, candidate.end)
-            result = judge.at_step(seed, curve, candidate.step)
+            result = judge.at_step(seed, self._driver.work.curve(*run), candidate.step)
         status = result.status
-        if status.failed:
-            # No value: a penalty is made of tuning scores, and is no test score.
-            return [TestScore(index, seed, None, status) for index in range(len(judge.objectives))]
-        return [
-            TestScore(index, seed, objective.sign * value, status)
-            for index, (objective, value) in enumerate(
-                zip(judge.objectives, result.values, strict=True)
-            )
-        ]
+        # No value of a run that failed: a penalty is made of tuning scores, and is no test score.
+        scores = (
+            [None] * len(judge.objectives) if status.failed else self._driver.raw(result.values)
+        )
+        return [TestScore(index, seed, value, status) for index, value in enumerate(scores)]
 
 
 def spread(front: Sequence[ProposalId], k: int) -> list[ProposalId]:
@@ -250,42 +248,23 @@ def spread(front: Sequence[ProposalId], k: int) -> list[ProposalId]:
     return [front[place] for place in sorted(places)]
 
 
-class KeptModels:
+class KeptModels(Phase):
     """Names the proposals whose models are kept.
 
     It has them trained to their step.
     """
 
-    def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
-        self._spec = spec
-        self._journal = journal
-        self._driver = driver
-        self._named: tuple[Candidate, ...] | None = None
-        journal.subscribe(self.apply)
+    role = "tuning"
 
     def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log.
-
-        Events of other kinds say nothing about models.
-        """
         match event:
             case ModelsNamed(candidates=candidates):
-                self._named = candidates
+                self.named = candidates
             case BudgetExtended():
-                self._named = None
+                self.named = None
 
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """The proposals whose models are kept.
-
-        There are none while the search is open.
-        """
-        return self._named or ()
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Runs that are trained, and all of them."""
-        return trained(self._driver.work, runs_of(self.candidates, self._driver.tuning_seeds))
+    def _seeds_of(self, proposal: ProposalId) -> Sequence[int]:
+        return self._driver.tuning_seeds(proposal)
 
     def advance(self) -> list[Segment]:
         """Name the proposals unless they are named.
@@ -293,9 +272,9 @@ class KeptModels:
         Returns:
             Every segment that can start.
         """
-        if self._named is None:
+        if self.named is None:
             # The checkpoint a run goes on from depends on decisions, not on their time.
-            self._driver.collect()
+            self._driver.retention.collect()
             keep = self._spec.keep.checkpoints
             count = 1 if keep == "incumbent" else max(1, self._spec.test.top)
             if keep == "none" or not self._spec.ends_at_chosen_step:
@@ -305,9 +284,8 @@ class KeptModels:
             if named:
                 self._journal.record(ModelsNamed(named, self._driver.end_search()))
             else:
-                self._named = ()  # no event: the answer is the same whenever it is asked
-        for run in runs_of(self.candidates, self._driver.tuning_seeds):
-            self._driver.work.request(*run, "tuning")
+                self.named = ()  # no event: the answer is the same whenever it is asked
+        self._request()
         return self._driver.work.drain()
 
     def _candidate(self, proposal: ProposalId) -> Candidate | None:

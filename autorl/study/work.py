@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from autorl.core.plain_text import LONGEST_MESSAGE, one_line, shortened
 from autorl.core.types import (
@@ -36,15 +36,10 @@ from autorl.store.events import (
     StudyEvent,
 )
 from autorl.store.log import EPOCH
+from autorl.store.remote import is_url
 from autorl.study.attempts import AttemptFiles, Attempts
-from autorl.study.checkpoints import (
-    CheckpointSizes,
-    DamagedCheckpoints,
-    is_there,
-    remove_own,
-    sweep_storage,
-)
-from autorl.study.journal import Journal
+from autorl.study.checkpoints import CheckpointSizes, DamagedCheckpoints, remove_own, sweep_storage
+from autorl.study.journal import Journal, say
 from autorl.study.lineage import Lineage
 from autorl.study.outcome_events import agree, ended, judged
 from autorl.study.spec import Spec
@@ -502,11 +497,7 @@ class Work:
         # Before they are deleted: a kill in between leaves folders, which `sweep` removes, never a
         # log that names what is gone.
         self._journal.record(CheckpointsCollected(tuple(gone)))
-        self._store.when_durable(lambda: self._remove_checkpoints(paths))
-
-    def _remove_checkpoints(self, paths: Sequence[str]) -> None:
-        for line in remove_own(self._store, paths):
-            say(line)
+        self._store.when_durable(lambda: remove_own(self._store, paths))
 
     def _parents_in_flight(self) -> set[SegmentId]:
         """Return the segments whose checkpoints running segments continue."""
@@ -529,8 +520,7 @@ class Work:
         Raises:
             StudyError: another driver has taken the storage over: nothing is removed.
         """
-        for line in sweep_storage(self._store, self.saved.values()):
-            say(line)
+        sweep_storage(self._store, self.saved.values())
 
     def clear(self) -> None:
         """Give up what is in flight, and remove what it has written.
@@ -548,20 +538,12 @@ class Work:
         saved = self.saved.get(segment)
         if saved is None or segment in self._damaged:
             return False
-        return is_there(self._store, saved.path)
+        # The caller's own are not looked for. One in a storage is missed when it is fetched.
+        path = saved.path
+        return is_url(path) or Path(path).exists() or not self._store.owns(path)
 
     def _set_aside_damaged(self) -> None:
         """Move damaged checkpoints that no running segment reads out of the way."""
-        if not self._damaged.unmoved:
-            return
-        for line in self._damaged.set_aside(self.saved, self._parents_in_flight()):
+        if self._damaged.unmoved:
+            self._damaged.set_aside(self.saved, self._parents_in_flight())
             self._aside_bytes = self.files.bytes_aside()
-            say(line)
-
-
-def say(line: str) -> None:
-    """Tell whoever runs the study at once.
-
-    It is told even if no progress was asked for.
-    """
-    print(f"autorl: {line}", file=sys.stderr, flush=True)

@@ -109,7 +109,10 @@ def test_without_a_run_that_succeeded_there_is_no_score_and_no_interval_is_said(
 
 def share_of(*, learns=True, ended=True, share=ModelShare(10, 1, 0)):  # noqa: B008
     record = SimpleNamespace(
-        share=share, search_ended=ended, optimizer_learns=learns, spec=small_spec(optimizer="tpe")
+        share=share,
+        search_end="budget" if ended else None,
+        optimizer_learns=learns,
+        spec=small_spec(optimizer="tpe"),
     )
     return cautions._share_caution(record)
 

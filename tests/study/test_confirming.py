@@ -12,7 +12,7 @@ from autorl.statistics.evaluation import Adaptive, Ranking
 from autorl.store.events import SeedsGranted
 from autorl.study.budget import Charges
 from autorl.study.lineage import Lineage
-from autorl.study.more_seeds import Confirmation, Funds
+from autorl.study.more_seeds import Confirmation
 
 HORIZON = 100
 
@@ -55,7 +55,7 @@ class Situation:
             self.charges.add(self.lineage.chain(number), event.seeds)
 
     def next_level(self, budget=math.inf, *, may_explore=False):
-        return self.confirmation.next_level(Funds(budget, self.charges.steps, may_explore))
+        return self.confirmation.next_level(budget, may_explore=may_explore)
 
 
 SIX = (0.5, 0.2, 0.1, 0.8, 0.7, 0.3)

@@ -66,7 +66,7 @@ def state_of(driver, tests, models):
         "outcomes": work._outcomes,
         "saved": (work.saved, work._sizes.total()),
         "lost": work.attempts.losses,
-        "tested": (tests.frozen, tests.latest, tests._tested),
+        "tested": (tests.named, tests.latest, tests._tested),
         "models": models.candidates,
         "optimizer": list(driver._optimizer.history),
     }

@@ -70,8 +70,8 @@ def test_changes_tell_what_a_look_at_everything_does(tmp_path, name, keep, async
     changes = {**STUDIES[name], "keep": {"checkpoints": keep}, "asynchronous": asynchronous}
     study = Study.create(small_spec(**changes), tmp_path / "s")
     driver = study.driver
-    retention, compared, gone = driver._retention, [0], [0]
-    collect, advance, complete = driver.collect, driver.advance, driver._next_complete
+    retention, compared, gone = driver.retention, [0], [0]
+    collect, advance, complete = retention.collect, driver.advance, driver._next_complete
 
     def compare_retention(models):
         for tests in (False, True):
@@ -93,7 +93,7 @@ def test_changes_tell_what_a_look_at_everything_does(tmp_path, name, keep, async
         compare_retention(study._models())
         return segments
 
-    driver.collect, driver.advance = collected, advanced
+    retention.collect, driver.advance = collected, advanced
     study.run(executor=Drained(study.load) if keep == "top" else None)
     study.close()
     assert compared[0] >= 3

@@ -2,10 +2,11 @@
 
 from types import SimpleNamespace
 
+import pytest
 from segments import segment_of
 
 from autorl.core.types import Outcome, SegmentId, Status
-from autorl.study.stragglers import BackupCopies, Stragglers
+from autorl.study.stragglers import BackupCopies
 
 
 def segment(number, steps=100):
@@ -15,19 +16,26 @@ def segment(number, steps=100):
 class Situation:
     """Segments 0 to 3 were handed out at 0 s; 0 took 10 s of its worker, and 100 steps are 10 s."""
 
-    def __init__(self, lengths=(100, 100, 100, 100)):
+    def __init__(self, lengths=(100, 100, 100, 100), copies=True):
         self.now = 0.0
-        self.stragglers = Stragglers(lambda segment: float(segment.until), lambda: self.now)
         segments = [segment(number, steps) for number, steps in enumerate(lengths)]
         self.running = {each.id: each for each in segments}
-        self.stragglers.submitted(segments)
+        info = SimpleNamespace(relative_cost=lambda trainer, env, config, start, until: until)
+        work = SimpleNamespace(in_flight=self.running, copy=str)
+        self.executor = SimpleNamespace(slots=0, clock=lambda: self.now)
+        if copies is not None:
+            self.executor.copies = copies
+        self.copies = BackupCopies(SimpleNamespace(info=lambda trainer: info), work, self.executor)
+        assert self.copies.after(segments) == []
 
     def end(self, number, seconds=10.0):
-        self.stragglers.ended(self.running.pop(SegmentId(number, 0)), seconds)
+        cost = {} if seconds is None else {"wall_seconds": seconds}
+        self.copies.ended(Outcome(SegmentId(number, 0), Status.DONE, 100, cost=cost))
+        self.running.pop(SegmentId(number, 0), None)
 
-    def chosen(self, now, slots=4):
-        self.now = now
-        return [str(name) for name in self.stragglers.choose(self.running, slots)]
+    def chosen(self, now, slots=4, submitted=()):
+        self.now, self.executor.slots = now, slots
+        return self.copies.after(submitted)
 
 
 def test_nothing_is_copied_before_it_is_overdue_or_while_no_worker_is_idle():
@@ -85,8 +93,7 @@ def test_the_pace_is_the_median_of_those_that_ended():
 def test_a_segment_that_is_handed_out_again_began_when_it_was_first():
     situation = Situation()
     situation.end(0)
-    situation.now = 14.0
-    situation.stragglers.submitted([segment(1)])
+    assert situation.chosen(14.0, submitted=[segment(1)]) == []
     assert situation.chosen(16.0) == ["1.0"]
     unknown = Situation()
     unknown.end(0)
@@ -94,46 +101,16 @@ def test_a_segment_that_is_handed_out_again_began_when_it_was_first():
     assert "8.0" not in unknown.chosen(99.0, slots=9), "nobody knows when it began"
 
 
-# -- the copies of a study ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seconds", [10.0, None])
+def test_late_outcomes_and_those_without_seconds_say_nothing_of_the_pace(seconds):
+    situation = Situation()
+    situation.end(0, seconds)
+    situation.end(0, 1e-9)  # a late one, of nothing that runs
+    assert situation.chosen(16.0) == (["1.0"] if seconds else [])
 
 
-def copies(running, *, wanted=True, clock=None):
-    """The backup copies of a study whose executor has two workers; 100 steps are 10 s."""
-    work = SimpleNamespace(in_flight=running, copy=lambda name: f"copy of {name}")
-    executor = SimpleNamespace(slots=2)
-    if wanted is not None:
-        executor.copies = wanted
-    if clock is not None:
-        executor.clock = clock
-    info = SimpleNamespace(relative_cost=lambda trainer, env, config, start, until: until - start)
-    return BackupCopies(SimpleNamespace(info=lambda trainer: info), work, executor)
-
-
-def ended(number, **cost):
-    return Outcome(SegmentId(number, 0), Status.DONE, 100, cost=cost)
-
-
-def copied(*, wanted=True, **cost):
-    now = [0.0]
-    running = {SegmentId(number, 0): segment(number) for number in range(2)}
-    backups = copies(running, wanted=wanted, clock=lambda: now[0])
-    assert backups.after(list(running.values())) == []
-    backups.ended(ended(0, **cost))
-    del running[SegmentId(0, 0)]
-    backups.ended(ended(0, wall_seconds=1e-9))  # a late one, of nothing that runs
-    now[0] = 16.0
-    return backups.after([])
-
-
-def test_executors_on_other_machines_get_copies_by_their_own_clock():
-    assert copied(wall_seconds=10.0) == ["copy of 1.0"]
-    assert copied(wall_seconds=11.0) == []
-
-
-def test_an_outcome_that_does_not_say_its_seconds_says_nothing_of_the_pace():
-    assert copied() == []
-
-
-def test_executors_that_do_not_ask_for_copies_get_none():
-    assert copied(wanted=False, wall_seconds=10.0) == []
-    assert copied(wanted=None, wall_seconds=10.0) == []
+@pytest.mark.parametrize("copies", [False, None])
+def test_executors_that_do_not_ask_for_copies_get_none(copies):
+    situation = Situation(copies=copies)
+    situation.end(0)
+    assert situation.chosen(16.0) == []

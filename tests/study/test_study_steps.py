@@ -27,7 +27,7 @@ class Disk:
         self.saved, self.after, self.collected = 0, None, []
         work = type(self.study.driver.work)
         monkeypatch.setattr(work, "bytes_saved", lambda work, lately=False: self.saved)
-        monkeypatch.setattr(self.study.driver, "collect", self.collect)
+        monkeypatch.setattr(self.study.driver.retention, "collect", self.collect)
 
     def collect(self, models, *, at_once=False):
         self.collected.append(at_once)

@@ -152,7 +152,7 @@ def _coverage(aggregate: str, seeds: int) -> str:
 
 def _share_caution(record: StudyRecord) -> str | None:
     """Say that few proposals are the model's, once the search is over."""
-    if not record.search_ended:
+    if record.search_end is None:
         return None
     name = record.spec.optimizer.name
     return share_caution(name, record.share, learns=record.optimizer_learns)

@@ -36,7 +36,6 @@ from autorl.store.events import (
     BudgetExtended,
     Candidate,
     CandidatesFrozen,
-    CandidateTested,
     ModelsNamed,
     ProposalMade,
     SegmentEnded,
@@ -54,7 +53,7 @@ from autorl.study.budget import Spent
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.spec import SeedsSection, Spec, thaw
-from autorl.study.test_phase import Frozen, runs_of, trained
+from autorl.study.test_phase import runs_of, trained
 from autorl.study.work import Work
 
 
@@ -195,10 +194,8 @@ class StudyRecord:
 
         There are none while the search is open.
         """
-        frozen = Frozen()
-        for event in self.events(CandidatesFrozen, CandidateTested, BudgetExtended):
-            frozen.apply(event)
-        return frozen.candidates
+        last = next(reversed(self.events(CandidatesFrozen, BudgetExtended)), None)
+        return last.candidates if isinstance(last, CandidatesFrozen) else ()
 
     @cached_property
     def test_progress(self) -> tuple[int, int]:
@@ -287,11 +284,6 @@ class StudyRecord:
         new, proposed = self.tables.count_new_of(PORTFOLIO)
         return prior_use(content, new, proposed)
 
-    @property
-    def search_ended(self) -> bool:
-        """Say whether the search is over, so that its counts are final."""
-        return self.search_end is not None
-
     @cached_property
     def search_end(self) -> SearchEnd | None:
         """The reason why the search is over, None while it is open."""
@@ -355,6 +347,18 @@ class StudyRecord:
             self._take_outcomes(proposal, seed, None)
             curves.append(self._work.curve(proposal, seed))
         return self._judge.best_step([curve for curve in curves if not curve.status.failed])
+
+    def tuning_values(self, proposal: ProposalId, seed: int) -> tuple[float, ...]:
+        """Return the values of one tuning seed, each in its metric's own direction.
+
+        There are none of a seed that failed.
+        """
+        self._take_outcomes(proposal, seed, None)
+        value = self._work.value(proposal, seed)
+        return tuple(
+            objective.sign * score
+            for objective, score in zip(self._judge.objectives, value.values, strict=False)
+        )
 
     def lineage(self, proposals: Iterable[ProposalId]) -> Lineage:
         """Return the chains of proposals, and of those asked for before.

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from autorl.core.plain_text import all_counted, counted, number, printable
 from autorl.core.plain_values import plain
-from autorl.core.types import Incumbent, ProposalId, SearchEnd, Status, StudyError
+from autorl.core.types import Incumbent, ProposalId, SearchEnd, SegmentId, Status, StudyError
 from autorl.optimizers.model_share import NO_SHARE, ModelShare
 from autorl.optimizers.priors.used import PriorUse
 from autorl.statistics import iqm
@@ -25,6 +25,7 @@ from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
 from autorl.statistics.noise import posterior, probability_of_best
 from autorl.store import Store
+from autorl.store.rows import SUCCEEDED, RunRow
 from autorl.study.results.cautions import cautions, reward_metrics
 from autorl.study.results.estimates import Entry, Estimate, difference, estimate, paired
 from autorl.study.results.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
@@ -34,12 +35,6 @@ from autorl.study.spec import Spec
 
 if TYPE_CHECKING:
     import pandas as pd
-from typing import TypeAlias
-
-from autorl.core.types import SegmentId
-from autorl.statistics.evaluation import COST_METRICS, Objective
-from autorl.statistics.reductions import parse_reduction
-from autorl.store.rows import SUCCEEDED, EvaluationRow, RunRow
 
 
 @dataclass(frozen=True)
@@ -489,9 +484,6 @@ def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
 
 TrialRow: TypeAlias = Mapping[str, Any]
 
-Curves: TypeAlias = Mapping[tuple[int, str], Mapping[int, float]]
-"""Values by step, of a run and a metric."""
-
 
 def trial_rows(record: StudyRecord) -> list[TrialRow]:
     """List the runs of a study that have begun.
@@ -499,6 +491,9 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
     `Result.trials` says what a row holds.
     """
     tables = record.tables
+    objectives = record.spec.objectives()
+    names = [f"value_{objective.metric}" for objective in objectives]
+    names = names if len(names) > 1 else ["value"]
     configs = {row.first: row for row in tables.configs()}
     until = {row.proposal: row.until for row in tables.proposals()}
     links: dict[int, list[ProposalId]] = {}
@@ -506,36 +501,29 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
     for segment in tables.segments():
         links.setdefault(segment.run_id, []).append(SegmentId.parse(segment.segment).proposal)
         reached[segment.run_id] = max(reached.get(segment.run_id, 0), segment.to_step)
-    curves = _curves(tables.evaluations())
-    runs = {run.run_id: run for run in tables.runs()}
     tests = [
         {(row.proposal, row.seed): row.value for row in tables.tests(index)}
-        for index, _ in enumerate(record.spec.objectives())
+        for index, _ in enumerate(objectives)
     ]
     rows: list[TrialRow] = []
-    for run_id, run in runs.items():
-        chain = sorted(set(links.get(run_id, ())))
-        last = chain[-1] if chain else run.config_id
-        cuts = {until[link] for link in chain[:-1]}.difference(record.spec.evaluation_steps)
-        values: dict[str, float | None] = {}
-        for index, objective in enumerate(record.spec.objectives()):
-            name = "value" if len(tests) == 1 else f"value_{objective.metric}"
-            if run.seed_role == "test":
-                values[name] = tests[index].get((last, run.seed))
-            elif run.status in SUCCEEDED:
-                values[name] = _value(objective, run, runs, curves, cuts)
-            else:
-                values[name] = None
+    for run in tables.runs():
+        last = max(links.get(run.run_id, [run.config_id]))
+        values: dict[str, float | None] = dict.fromkeys(names)
+        if run.seed_role == "test":
+            scores = [scored.get((last, run.seed)) for scored in tests]
+            values = dict(zip(names, scores, strict=True))
+        elif run.status in SUCCEEDED:
+            values |= zip(names, record.tuning_values(last, run.seed), strict=True)
         config = configs[run.config_id]
         rows.append(
             {
-                "run": run_id,
+                "run": run.run_id,
                 "configuration": run.config_id,
                 "proposal": last,
                 "role": run.seed_role,
                 "seed": run.seed,
                 "state": _state(run, until.get(last, 0), record.spec.fidelity.steps),
-                "steps": reached.get(run_id, 0),
+                "steps": reached.get(run.run_id, 0),
                 **values,
                 "origin": config.origin,
                 "environment_steps": run.environment_steps,
@@ -553,35 +541,3 @@ def _state(run: RunRow, until: int, steps: int) -> str:
     # A test run may end at the step that tuning seeds have chosen, and is whole then.
     at_end = run.status == "done" and (until >= steps or run.seed_role == "test")
     return "complete" if at_end else "stopped"
-
-
-def _curves(evaluations: Sequence[EvaluationRow]) -> Curves:
-    curves: dict[tuple[int, str], dict[int, float]] = {}
-    for row in evaluations:
-        if row.value is not None:
-            curves.setdefault((row.run_id, row.metric), {})[row.step] = row.value
-    return curves
-
-
-def _value(
-    objective: Objective, run: RunRow, runs: Mapping[int, RunRow], curves: Curves, cuts: set[int]
-) -> float | None:
-    """Reduce the learning curve of a run as the study does."""
-    if objective.metric in COST_METRICS:
-        costs = {"environment_steps": run.environment_steps, "wall_seconds": run.wall_seconds}
-        return costs[objective.metric]
-    points: dict[int, float] = {}
-    link: RunRow | None = run
-    end = None
-    while link is not None:
-        points_of_run = curves.get((link.run_id, objective.metric), {})
-        points |= {
-            step: value for step, value in points_of_run.items() if end is None or step <= end
-        }
-        end = link.start_step
-        link = None if link.parent_run is None else runs.get(link.parent_run)
-    series = [value for step, value in sorted(points.items()) if step not in cuts]
-    if not series:
-        return None
-    reduce = parse_reduction(objective.reduce)
-    return objective.sign * reduce(objective.sign * np.array(series))

@@ -251,7 +251,8 @@ def first_problem(error: ValidationError, document: Document, model: type[BaseMo
     steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
     key = "".join(steps).lstrip(".")
     if first["type"] == "extra_forbidden":
-        return document.error(unknown_key(path[-1], _known_keys(model, path[:-1])), key)
+        section, _ = _section_at(model, path[:-1])
+        return document.error(unknown_key(path[-1], list(section.model_fields)), key)
     if first["type"] == "missing":
         return document.error("is missing", key)
     # Its words, without those that speak of Python.
@@ -261,33 +262,22 @@ def first_problem(error: ValidationError, document: Document, model: type[BaseMo
     )
     if first["type"] != "value_error":
         message += f", got {shown(masked(first['input']))}"  # which may be a secret
-    keys = _keys_of_section(model, path)
-    if is_mapping and keys:
-        message += f"; its keys: {', '.join(keys)}"
+    section, exact = _section_at(model, path)
+    if is_mapping and exact:
+        message += f"; its keys: {', '.join(section.model_fields)}"
     return document.error(message, key)
 
 
-def _known_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """Return the keys allowed at a place of the study file."""
+def _section_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[type[BaseModel], bool]:
+    """Return the innermost section on a path, and whether every part of it is a section."""
+    exact = True
     for part in path:
-        if isinstance(part, str) and part in model.model_fields:
-            model = _sections(model.model_fields[part].annotation)[0]
-    return list(model.model_fields)
-
-
-def _keys_of_section(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """Return the keys of the section at a place.
-
-    The result is None where a value or a user's own names stand there.
-    """
-    for part in path:
-        if not isinstance(part, str) or part not in model.model_fields:
-            return []
-        sections = _sections(model.model_fields[part].annotation)
-        if not sections:
-            return []
-        model = sections[0]
-    return list(model.model_fields)
+        field = model.model_fields.get(str(part))
+        sections = [] if field is None else _sections(field.annotation)
+        # Numbers of lists and a user's own names are none.
+        model = sections[0] if sections else model
+        exact = exact and bool(sections)
+    return model, exact
 
 
 def _sections(annotation: object) -> list[type[BaseModel]]:

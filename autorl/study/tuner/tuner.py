@@ -460,7 +460,7 @@ class Tuner:
             # Records the scores of the last trials that were told.
             self._study.tests.advance()
         result = self._study.result()
-        self._study.tell_result(result)
+        self._study.listeners.finished(result)
         return result
 
     def _close(self) -> None:
@@ -469,7 +469,7 @@ class Tuner:
 
     def _hand_out(self, segment: Segment) -> Trial:
         self._open[segment.id] = segment
-        self._study.tell_begun(segment)
+        self._study.listeners.begun(segment)
         checkpoint = segment.parent.path if segment.parent else None
         return Trial(
             segment.id,
