@@ -78,17 +78,6 @@ def test_nothing_is_trained_twice(workers):
     assert "stopped" in set(result.trials()["state"])
 
 
-def test_a_stopped_function_is_told_and_returns_before_tune_does():
-    ends = []
-
-    def noted(trial):
-        climb(trial)
-        ends.append(trial.id)
-
-    result = tune(noted, SPACE, workers=2, **STUDY)
-    assert len(ends) == len(result.trials())
-
-
 def test_a_function_that_never_asks_is_ended_by_its_next_report():
     ends = []
 

@@ -373,8 +373,3 @@ def test_a_function_with_a_report_is_told_of_the_trial():
 
     with pytest.raises(StudyError, match=r"`f\(trial\)`, which has.*should_stop"):
         tune(pruning, SPACE, runs=12, steps=2, seeds=SeedPlan(1, 1))
-
-
-def test_a_tuple_of_objectives_is_answered_with_the_mapping():
-    with pytest.raises(StudyError, match=r"not a number: \(0\.0, 1\.0\).*return a dict"):
-        tune(lambda config, seed: (0.0, 1.0), SPACE, runs=12, seeds=SeedPlan(1, 1))

@@ -265,11 +265,3 @@ def test_reports_are_points_of_the_curve():
     assert tuner.result().tuning == 2.0
     with pytest.raises(InputError, match="is not open"):
         tuner.report(trial, 5, 1.0)
-
-
-def test_a_trial_says_what_it_has_not():
-    trial = Tuner(SPACE, **OPTIONS).ask()
-    with pytest.raises(AttributeError, match=r"tuner.report\(trial, step, value\)"):
-        trial.report(1, 0.5)
-    with pytest.raises(AttributeError, match=r"ends at its `until`"):
-        trial.should_stop()

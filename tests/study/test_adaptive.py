@@ -5,7 +5,7 @@ import pytest
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, toy_spec
 from study_support import small_spec
 
-from autorl.core.types import InputError, Scored, Status
+from autorl.core.types import InputError, Status
 from autorl.executors.worker import run_segment
 from autorl.study import Study
 from autorl.study.results.record import StudyRecord
@@ -57,22 +57,6 @@ def test_the_best_two_of_six_get_all_that_is_kept_for_them(monkeypatch):
     assert granted(study) == [((3, 4), (0, 1), (2,)), ((3, 4), (0, 1, 2), ())]
     assert study.driver.ranking.best() == 3
     assert study.driver.charges.steps == 1000
-
-
-def test_smaller_is_better_where_the_study_minimises(monkeypatch):
-    _, study = adaptive_of(
-        monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3], objective={"direction": "minimize"}
-    )
-    assert seeds_of(study) == {0: 1, 1: 3, 2: 3, 3: 1, 4: 1, 5: 1}
-    choice = study.result().choice
-    assert choice.expected == pytest.approx(study.result().tuning + choice.overtuning)
-
-
-def test_the_optimizer_is_told_how_many_seeds_stand_behind_a_score(monkeypatch):
-    optimizer, _ = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3])
-    told = [event.n_seeds for event in optimizer.seen if isinstance(event, Scored)]
-    assert told == [1] * 6 + [2, 2, 3, 3]
-    assert optimizer.told[3].values == pytest.approx((0.81,))
 
 
 def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
@@ -158,12 +142,6 @@ def test_a_budget_of_hours_is_split_by_the_clock():
     assert sum(seeds_of(study).values()) == 10
 
 
-def test_what_is_left_when_an_optimizer_is_done_confirms(monkeypatch):
-    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.8])
-    assert seeds_of(study) == {0: 4, 1: 2, 2: 4}
-    assert study.driver.charges.steps == 1000
-
-
 def test_where_nothing_can_be_confirmed_the_rest_explores(monkeypatch):
     """All that the share of the exploration pays for failed, and one proposal has all its seeds."""
 
@@ -190,9 +168,6 @@ def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(
         (event.proposal, event.n_seeds) for event in optimizer.seen if hasattr(event, "n_seeds")
     ]
     assert len(scored) == len(set(scored)), "who has the seeds of a level is not scored again"
-
-
-# -- the same table ------------------------------------------------------------------------------
 
 
 # -- what is said of it --------------------------------------------------------------------------

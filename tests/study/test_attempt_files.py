@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from segments import segment_of
@@ -40,30 +39,6 @@ def folder_with(path: Path, size=5):
 
 def left(store):
     return sorted(path.name for path in store.checkpoints.iterdir())
-
-
-# -- places ------------------------------------------------------------------------------------------------------------
-
-
-def test_an_attempt_has_places_of_its_own_and_shares_the_log_of_its_segment(store):
-    files = files_of(store)
-    attempt = files.placed(segment(), Fence(2, 1), copy=False)
-    assert attempt.fence == Fence(2, 1)
-    assert attempt.folder == str(store.checkpoints / "3.1-2-1")
-    assert attempt.scratch == str(store.checkpoints / ".tmp-3.1-2-1")
-    assert attempt.log == str(store.folder / "logs" / "3.1.log")
-    assert attempt.storage == ""
-    copy = files.placed(segment(), Fence(2, 2), copy=True)
-    assert copy.log == str(store.folder / "logs" / "3.1-2-2.log")
-
-
-def test_an_attempt_that_saves_nothing_has_no_place_for_a_checkpoint(store):
-    store.offsite = SimpleNamespace(checkpoint_url=lambda name: f"s3://b/checkpoints/{name}")
-    attempt = files_of(store).placed(segment(save=False), Fence(1, 0), copy=False)
-    assert (attempt.folder, attempt.storage) == ("", "")
-    assert attempt.scratch == str(store.checkpoints / ".tmp-3.1-1-0")
-    saving = files_of(store).placed(segment(), Fence(1, 0), copy=False)
-    assert saving.storage == "s3://b/checkpoints/3.1-1-0"
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------
@@ -128,16 +103,3 @@ def test_a_sweep_removes_what_a_kill_left_and_keeps_what_the_log_names(store):
     files.remove_unnamed(NAME)
     assert left(store) == ["1.1-1-0", "mine"]
     assert not files.is_taken(NAME, Fence(1, 0))
-
-
-def test_a_folder_within_a_checkpoint_names_that_checkpoint_alone(store):
-    folder_with(store.checkpoints / "1.1-1-0" / "2.1-1-0")
-    folder_with(store.checkpoints / "2.1-1-0")
-    saved = [str(store.checkpoints / "1.1-1-0" / "2.1-1-0")]
-    files_of(store).sweep([SegmentId(1, 1), SegmentId(2, 1)], saved)
-    assert left(store) == ["1.1-1-0"]
-
-
-def test_checkpoints_that_were_set_aside_take_room(store):
-    folder_with(store.checkpoints / "damaged" / "1.1-1-0", size=17)
-    assert files_of(store).bytes_aside() == 17

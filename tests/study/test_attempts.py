@@ -1,22 +1,11 @@
 """Attempts at segments: fences, who lives, and when lost workers are the segment's fault."""
 
 import pytest
-from segments import segment_of
 
 from autorl.core.types import Fence, SegmentId
 from autorl.study.attempts import Attempts
 
 FIRST, SECOND = SegmentId(0, 0), SegmentId(1, 0)
-
-
-def attempt(name, fence):
-    return segment_of(name, fence=fence)
-
-
-def begun(attempts, name=FIRST):
-    started = attempt(name, attempts.next_fence(name))
-    attempts.begin(started)
-    return started
 
 
 # -- fences ------------------------------------------------------------------------------------------------------------
@@ -38,22 +27,6 @@ def test_an_epoch_is_that_of_the_lease_but_never_one_that_was_used():
         attempts.begin_session(of_lease)
         epochs.append(attempts.epoch)
     assert epochs == [1, 5, 6, 7]
-
-
-# -- live attempts -----------------------------------------------------------------------------------------------------
-
-
-def test_the_oldest_live_attempt_of_a_segment_is_in_flight():
-    attempts = Attempts(retries=1)
-    assert list(attempts.live()) == []
-    first, copy, other = begun(attempts), begun(attempts), begun(attempts, SECOND)
-    assert attempts.in_flight == {FIRST: first, SECOND: other}
-    assert list(attempts.live()) == [first, copy, other]
-    attempts.end(first)
-    assert attempts.in_flight == {FIRST: copy, SECOND: other}
-    assert list(attempts.live()) == [other, copy]
-    attempts.end(copy)
-    assert attempts.in_flight == {SECOND: other}
 
 
 # -- losses ------------------------------------------------------------------------------------------------------------
@@ -84,6 +57,3 @@ def test_three_hosts_or_one_too_often_make_a_segment_at_fault(retries, losses, a
     assert not attempts.at_fault(SECOND)
     counted = {host: losses.count(host) for host in losses if host.islower()}
     assert attempts.losses == ({FIRST: counted} if counted else {})
-
-
-# -- notes -------------------------------------------------------------------------------------------------------------

@@ -53,13 +53,6 @@ def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeyp
     study.close()
 
 
-def test_a_default_the_search_never_tried_is_trained_from_scratch(monkeypatch):
-    study, result, _ = compared(monkeypatch, full(0.9))
-    assert baselines(study) == [(1, 100, None, 2)]
-    assert result.beyond == 200
-    assert result.difference is not None
-
-
 def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_goes_on(monkeypatch):
     """A budget of 2 + 1 asks with the same numbers and random streams as one of 3."""
     xs = [0.9, 0.7, 0.8]
@@ -80,14 +73,6 @@ def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_g
             [call for call, _ in groupby(optimizer.calls) if call[0] == "ask"]
         )  # `extend` asks what comes next
     assert asks[0] == asks[1]
-
-
-def test_it_may_become_the_incumbent(monkeypatch):
-    """It has the length and the tuning seeds of the others, and no test score was known."""
-    _, result, _ = compared(monkeypatch, full(0.2), chain(0.5, 40))
-    assert result.incumbent.proposal == 2
-    assert dict(result.incumbent.config) == {"x": 0.5, "y": 0.5}
-    assert result.default is None
 
 
 def test_a_default_whose_agent_was_copied_is_no_default(monkeypatch):

@@ -110,30 +110,6 @@ def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
     assert study.driver.budget.used == 1.0
 
 
-def test_the_test_phase_is_apart(monkeypatch):
-    study, _ = counted(monkeypatch, seeds={"tuning": 1, "test": 7})
-    assert (steps_trained(study), study.driver.charges.steps) == (800, 800)
-    assert steps_trained(study, "test") == 7 * 100
-
-
-def test_an_unaffordable_answer_is_asked_again_after_the_next_outcome(monkeypatch):
-    """Half a run is left: a full run is too much, but the optimizer may have a continuation once it has seen more."""
-
-    def answer(number, seen):
-        if number == 0:
-            return full(0.5, until=50)
-        return (
-            chain(0.5, 100, 0)
-            if any(event for event in seen if hasattr(event, "values"))
-            else full(0.9)
-        )
-
-    optimizer = Scripted(answer)
-    study = study_with(monkeypatch, toy_spec(budget={"runs": 1}), optimizer)
-    assert run(study).incumbent.until == 100
-    assert study.driver.charges.steps == 100
-
-
 def test_an_unaffordable_answer_and_restarts_give_one_table(monkeypatch, tmp_path):
     """Whether the search ends is decided from what was observed, so a restart in the middle of it changes nothing."""
 
@@ -194,13 +170,6 @@ def test_extend_opens_the_search_again(monkeypatch):
     study.extend(0.5)
     run(study)
     assert optimizer.count == 13, "two halves are one run"
-
-
-def test_extend_counts_configurations(monkeypatch):
-    study, optimizer = counted(monkeypatch, places=40, budget={"configurations": 3})
-    study.extend(2)
-    run(study)
-    assert optimizer.count == 5
 
 
 @pytest.mark.parametrize(
@@ -305,16 +274,3 @@ def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
     assert [text for text in run(continued).caveats if "checkpoint" in text] == []
     assert steps_trained(continued) == continued.driver.charges.steps <= 3200
     assert not continued.driver.charges.anew
-
-
-def test_a_study_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path):
-    study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
-    run(study)
-    charged, number = study.driver.charges.steps, len(study.driver.lineage)
-    study.close()
-    study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
-    assert (study.driver.charges.steps, len(study.driver.lineage)) == (charged, number)
-    study.close()
-
-
-# -- its amounts --------------------------------------------------------------------------------------------------------

@@ -7,10 +7,8 @@ from study_support import small_spec
 
 from autorl.core.plain_text import number
 from autorl.core.types import Config
-from autorl.optimizers.model_share import ModelShare
 from autorl.statistics.evaluation import Constraint, Judge, Objective
-from autorl.study.results import cautions
-from autorl.study.results.cautions import constraint_cautions, length_cautions
+from autorl.study.results.cautions import constraint_cautions
 from autorl.study.results.cautions import test_cautions as cautions_of_tests
 from autorl.study.results.estimates import Entry, Estimate
 
@@ -58,21 +56,6 @@ def test_what_a_short_interval_covers_is_said(aggregate, seeds, texts):
     assert all(line.startswith(text) for line, text in zip(said, texts, strict=True)), said
 
 
-@pytest.mark.parametrize("until", [60, 100])
-def test_a_default_of_another_length_is_no_baseline(until):
-    entries = [entry(scores=MANY), entry("rank 2", MANY, until=60), entry("default", MANY)]
-    entries[2] = entry("default", MANY, until=until)
-    said = cautions_of_tests(small_spec(), entries)
-    assert said == (
-        []
-        if until == 100
-        else [
-            "the search trained the default configuration to step 60 of 100 only: its test score "
-            "is no baseline"
-        ]
-    )
-
-
 # -- failed test runs --------------------------------------------------------------------------------------------------
 
 
@@ -90,63 +73,11 @@ def test_failed_test_runs_of_the_incumbent_are_counted_as_its_worst(direction, i
     )
 
 
-def test_a_stated_penalty_is_named():
-    said = cautions_of_tests(small_spec(), [entry(scores=MANY, failures=(111,), failed_value=-3.0)])
-    assert said == [
-        "1 of 12 test runs of the incumbent failed: each counts as -3, as failures.penalty says"
-    ]
-
-
 def test_without_a_run_that_succeeded_there_is_no_score_and_no_interval_is_said():
     entries = [entry(failures=(100, 101)), entry("rank 2", [1.0])]
     assert cautions_of_tests(small_spec(), entries) == [
         "all 2 test runs of the incumbent failed: there is no test score"
     ]
-
-
-# -- the search --------------------------------------------------------------------------------------------------------
-
-
-def share_of(*, learns=True, ended=True, share=ModelShare(10, 1, 0)):  # noqa: B008
-    record = SimpleNamespace(
-        share=share,
-        search_end="budget" if ended else None,
-        optimizer_learns=learns,
-        spec=small_spec(optimizer="tpe"),
-    )
-    return cautions._share_caution(record)
-
-
-def test_a_model_that_proposed_little_is_said_once_the_search_is_over():
-    assert share_of().startswith("only 1 of 10 new configurations are by the model of tpe")
-    assert share_of(ended=False) is None
-    assert share_of(learns=False) is None
-    assert share_of(share=ModelShare(0, 0, 7)) is None
-
-
-# -- where runs end ----------------------------------------------------------------------------------------------------
-
-
-def lengths(ends, incumbent=0, tested=()):
-    """Full runs are 100 steps with five evaluations: more than 20 steps off is said."""
-    return length_cautions(small_spec(), ends, incumbent, tested)
-
-
-def test_a_run_that_ends_an_evaluation_off_is_near_enough():
-    assert lengths([(0, 100, 120), (1, 40, 20)], tested=[1]) == []
-    assert lengths([(0, 100, 80)]) == []
-
-
-def test_the_furthest_off_is_named_where_it_is_another():
-    (said,) = lengths([(0, 100, 121), (1, 100, 130), (2, 100, 170), (3, 40, 110)])
-    assert "121 steps for nominal 100 (the furthest off is 170 for 100, proposal 2):" in said
-
-
-def test_a_tested_proposal_that_ends_elsewhere_is_said_with_the_incumbent():
-    ends = [(0, 100, 100), (1, 100, 150), (2, 100, 190)]
-    (said,) = lengths(ends, tested=[0, 1])
-    assert said.startswith("the incumbent trained 100 steps for nominal 100 (the furthest off")
-    assert lengths(ends, tested=[0]) == [], "nobody reads the others"
 
 
 # -- constraints -------------------------------------------------------------------------------------------------------
@@ -164,11 +95,6 @@ def constrained(violations, values, runs=(), constraints=None):
         link_at=lambda proposal, end: proposal,
     )
     return constraint_cautions(record, 4)
-
-
-def test_constraints_that_hold_exactly_are_kept():
-    assert constrained((0.0, -0.5), {"load": 3.0, "speed": 1.0}) == []
-    assert constrained((), {}) == [], "a proposal of which no violation was recorded"
 
 
 def test_broken_constraints_are_named_by_the_seeds_that_broke_them():

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from autorl.core.types import Checkpoint, SegmentId, StorageError
-from autorl.study.checkpoints import CheckpointSizes, remove_own, set_aside_own
+from autorl.study.checkpoints import CheckpointSizes, remove_own
 
 URL = "s3://bucket/x/checkpoints/0.0-1-0"
 OTHER = "s3://elsewhere/0.0-1-0"
@@ -62,21 +62,6 @@ def test_what_a_storage_does_not_remove_is_said(tmp_path, capsys):
     remove_own(store_of(tmp_path, Offsite(fails=True)), [URL])
     said = "autorl: s3://bucket/x does not answer: checkpoints that nobody needs are left there\n"
     assert capsys.readouterr().err == said
-
-
-def test_a_damaged_checkpoint_is_set_aside_where_it_lies(tmp_path):
-    offsite = Offsite()
-    store = store_of(tmp_path, offsite)
-    own = tmp_path / "checkpoints" / "0.0-1-0"
-    folder_at(own)
-    assert set_aside_own(store, OTHER) == f"left in {OTHER}"
-    assert "damaged" in set_aside_own(store, str(own))
-    assert (tmp_path / "checkpoints" / "damaged" / "0.0-1-0").is_dir()
-    assert offsite.asked == []
-    assert set_aside_own(store, URL) == "set aside: done"
-    assert offsite.asked == [("set aside", URL)]
-    failing = store_of(tmp_path, Offsite(fails=True))
-    assert set_aside_own(failing, URL) == "left there (s3://bucket/x does not answer)"
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
 from study_support import checkpoint_of, segment_of, small_spec
-from test_lineage import PBT, waiting_for
+from test_lineage import waiting_for
 
 from autorl.core.types import Exploit, Scored, Status, StudyError
 from autorl.executors import InProcess
@@ -110,32 +110,6 @@ def test_what_outlives_a_study_of_full_runs(monkeypatch, tmp_path, keep, test, k
     study = study_with(monkeypatch, spec, optimizer, folder=tmp_path / "study")
     run(study)
     assert set(on_disk(tmp_path / "study")) == set(stored(study)) == kept
-    study.close()
-
-
-def test_with_keep_none_the_search_still_goes_on_from_checkpoints(monkeypatch, tmp_path):
-    """`none` says what outlives a study: what the optimizer may resume stays until the search is over."""
-    script = [chain(0.5, 50), full(0.2), full(0.3), chain(0.5, 100, 0)]
-    optimizer = Scripted(listed(*script), keeps=lambda seen: [0])
-    spec = toy_spec(keep={"checkpoints": "none"}, parallelism=1)
-    study = study_with(monkeypatch, spec, optimizer, Toy(), tmp_path / "study")
-    run(study)
-    assert study.store.query("SELECT from_step, notes FROM segments WHERE segment = '3.0'") == [
-        (50, "")
-    ]
-    assert on_disk(tmp_path / "study") == stored(study) == []
-    study.close()
-
-
-def test_agents_of_members_are_saved_at_their_end_although_tests_train_anew(monkeypatch, tmp_path):
-    """A test run repeats the schedule, not the copies: the agent that was selected is there nowhere else."""
-    optimizer = Scripted(waiting_for(PBT), keeps=lambda seen: range(len(PBT)))
-    spec = toy_spec(seeds={"tuning": 2, "test": 1}, budget={"runs": 8}, parallelism=1)
-    study = study_with(monkeypatch, spec, optimizer, Toy(), tmp_path / "study")
-    result = run(study)
-    incumbent = result.incumbent.proposal
-    assert result.incumbent.until == 100
-    assert {f"{incumbent}.0", f"{incumbent}.1"} <= set(on_disk(tmp_path / "study"))
     study.close()
 
 

@@ -61,9 +61,6 @@ class Situation:
 SIX = (0.5, 0.2, 0.1, 0.8, 0.7, 0.3)
 
 
-# -- the exploration ---------------------------------------------------------------------------------------------------
-
-
 # -- the levels --------------------------------------------------------------------------------------------------------
 
 
@@ -95,13 +92,6 @@ def test_a_bound_that_is_met_exactly_is_kept_and_one_broken_of_two_is_broken():
     situation.add(0.9, constraints=(0.5, -1.0))
     situation.add(0.8, constraints=(-1.0, 0.5))
     assert sorted(situation.next_level(600).proposals) == kept
-
-
-def test_who_is_shorter_than_the_longest_is_not_confirmed():
-    situation = Situation(SIX)
-    short = situation.propose(chain(0.9, 40))
-    situation.score(short, (9.0,), 1, reached=40)
-    assert situation.next_level(1100).proposals == (3, 4)
 
 
 def test_neither_a_baseline_nor_an_agent_that_was_picked_is_confirmed():

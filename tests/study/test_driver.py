@@ -77,21 +77,6 @@ def test_wait_observes_in_proposal_order_and_repeats_the_generator(monkeypatch):
     assert sorted(optimizer.told) == list(range(8))
 
 
-def test_wait_inside_the_lag_observes_earlier_than_the_lag_says(monkeypatch):
-    def answer(number, seen):
-        waiting = number == 2 and not any(isinstance(event, Scored) for event in seen)
-        return Wait() if waiting else full(number / 10)
-
-    optimizer = Scripted(answer)
-    run(study_with(monkeypatch, toy_spec(parallelism=5, budget={"runs": 4}), optimizer))
-    start = [("ask", 0), ("propose", 0), ("ask", 1), ("propose", 1)]
-    assert optimizer.order == [
-        *start,
-        *[("ask", 2), ("told", 0), ("ask", 2), ("propose", 2), ("ask", 3), ("propose", 3)],
-        *[("told", 1), ("told", 2), ("told", 3)],
-    ]
-
-
 def test_wait_with_nothing_pending_is_an_error(monkeypatch):
     study = study_with(monkeypatch, toy_spec(), Scripted(lambda number, seen: Wait()))
     with pytest.raises(StudyError, match="waits although nothing is running"):
@@ -137,17 +122,6 @@ def test_asynchronous_mode_observes_outcomes_as_they_come(monkeypatch):
         3,
     ]
     assert "asynchronous: true" in "; ".join(result.caveats)
-
-
-def test_asynchronous_mode_never_has_more_open_proposals_than_parallelism(monkeypatch):
-    optimizer = Scripted(lambda number, seen: full(number / 10))
-    study = study_with(monkeypatch, toy_spec(asynchronous=True, parallelism=2), optimizer)
-    study.run(executor=Shuffled(study.load, np.random.default_rng(0)))
-    opened = 0
-    for what, _ in optimizer.order:
-        opened += {"ask": 0, "propose": 1, "told": -1}[what]
-        assert opened <= 2
-    assert len(optimizer.told) == 8
 
 
 def test_a_proposal_waits_for_all_of_its_seeds(monkeypatch):

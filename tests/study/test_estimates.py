@@ -46,14 +46,6 @@ def test_a_tail_is_the_worse_one_of_the_metrics_direction(direction, value):
     assert found.interval.low <= value <= found.interval.high
 
 
-def test_one_seed_has_a_score_and_no_interval_and_two_have_both():
-    one = estimate(small_spec(), 0, {100: 3.0}, [])
-    assert (one.value, one.interval, one.iqm, one.iqm_interval) == (3.0, None, 3.0, None)
-    two = estimate(small_spec(), 0, {100: 3.0, 101: 5.0}, [])
-    assert two.interval.low < two.value < two.interval.high
-    assert bounds(two.iqm_interval) == (3.0, 5.0)
-
-
 def test_failed_runs_are_in_no_number_unless_the_study_file_says_theirs():
     left_out = estimate(small_spec(), 0, {100: 1.0, 101: 3.0}, [102])
     assert (left_out.value, left_out.failed, left_out.failed_value) == (2.0, 1, None)

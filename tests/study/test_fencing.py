@@ -204,14 +204,6 @@ def test_of_two_attempts_the_good_one_counts(monkeypatch, tmp_path, fails, first
     study.close()
 
 
-def test_the_failure_of_the_last_attempt_that_lives_is_the_segments(monkeypatch, tmp_path):
-    study, first, copy = copied(monkeypatch, tmp_path / "study")
-    study.record(failure(first, Status.TIMEOUT, "first", 0.0))
-    study.record(failure(copy, Status.TIMEOUT, "second", 0.0))
-    assert study.driver.work.outcome_of("0.0").message == "second"
-    study.close()
-
-
 class Copying(InProcess):
     """Submits a backup copy of every segment, which wins: the first attempt never runs unless nothing else waits."""
 
@@ -325,38 +317,6 @@ def test_a_segment_that_takes_down_workers_again_and_again_is_named(monkeypatch,
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
-
-
-class SavesTwice(Toy):
-    def train(self, segment, report):
-        super().train(replace(segment, until=segment.until - 1), report)
-        return super().train(segment, report)
-
-
-def test_a_trainer_may_save_more_than_once(monkeypatch, tmp_path):
-    study = halves(monkeypatch, tmp_path / "study", SavesTwice())
-    begin(study)
-    (first,) = study.advance()
-    study.record(train(study, first))
-    assert study.driver.work.outcome_of("0.0").status is Status.DONE
-    study.close()
-
-
-def test_an_attempt_that_another_worker_ended_is_lost(monkeypatch, tmp_path):
-    study = halves(monkeypatch, tmp_path / "study")
-    begin(study)
-    (first,) = study.advance()
-    Path(first.folder).mkdir(parents=True)
-    (Path(first.folder) / "state").write_text("of the other worker")
-    outcome = train(study, first)
-    assert (outcome.status, outcome.message) == (
-        Status.LOST,
-        "another worker has written 0.0-1-0 meanwhile",
-    )
-    assert [path.name for path in Path(first.folder).iterdir()] == ["state"]
-    study.record(outcome)
-    assert finish(study) == whole(monkeypatch)
-    study.close()
 
 
 def test_a_name_that_a_lost_part_of_the_log_has_given_is_not_given_again(monkeypatch, tmp_path):

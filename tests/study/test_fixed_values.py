@@ -118,22 +118,6 @@ def test_the_fixed_value_is_in_the_model_that_sb3_trained(tmp_path):
     assert (model.gamma, model.n_steps) == (0.9, 64)
 
 
-def test_the_fixed_value_is_in_the_model_that_the_engine_trained(tmp_path):
-    pytest.importorskip("stable_baselines3")
-    kwargs = {"net_width": 8, "net_depth": 1, "gamma": 0.9, "n_steps": 64}
-    model = trained(study("population/ppo", RATE, kwargs), tmp_path / "s")
-    assert model.policy_kwargs["net_arch"] == [8]
-    assert (model.gamma, model.n_steps) == (0.9, 64)
-
-
-def test_options_a2c_would_overrule_are_refused():
-    pytest.importorskip("stable_baselines3")
-    kwargs = {"policy_kwargs": {"optimizer_kwargs": {"eps": 1e-3}}}
-    with pytest.raises(InputError, match="rms_prop_eps"):
-        study("sb3/a2c", kwargs=kwargs)
-    study("sb3/a2c", kwargs={**kwargs, "use_rms_prop": False})
-
-
 # The number of environments: a key of the environment, and a hyperparameter of sb3 and population trainers
 
 
@@ -163,15 +147,6 @@ def test_constraints_see_the_number_of_environments_among_the_options(tmp_path):
         study("population/ppo", space, {"n_envs": 2})
     pytest.importorskip("stable_baselines3")
     assert trained(study("population/ppo", space, {"n_envs": 4}), tmp_path / "s").n_envs == 4
-
-
-def test_a_number_of_environments_takes_the_place_of_a_shipped_space_s_constant(tmp_path):
-    pytest.importorskip("stable_baselines3")
-    space = {
-        "extends": "sb3/ppo",
-        "hyperparameters": {"n_envs": {"value": 8}, "n_steps": {"value": 16}},
-    }
-    assert trained(study("sb3/ppo", space), tmp_path / "s").n_envs == 8
 
 
 # Commands and RLHF
@@ -205,13 +180,6 @@ def test_a_flag_of_the_command_that_is_searched_is_refused(tmp_path, line, kwarg
         match=r"is searched by the space as well, as space\.hyperparameters\.learning_rate",
     ):
         command(tmp_path, line, **kwargs)
-
-
-def test_a_flag_of_the_command_that_an_option_gives_too_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"kwargs\.seed_flag: is fixed by trainer\.kwargs\.comm"):
-        command(
-            tmp_path, "", command="{python} train.py --seed 3 --steps {until}", seed_flag="--seed"
-        )
 
 
 def test_a_command_gets_every_flag_once(tmp_path):

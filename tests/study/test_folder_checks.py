@@ -3,41 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
-from study_support import small_spec
 
 from autorl.core.types import InputError
-from autorl.study.folder.checks import SEGMENT_NAME, check_covers_folder, check_space, storage_of
+from autorl.study.folder.checks import check_covers_folder, storage_of
 
 
 def tables(space=None, proposals=0):
     recorded = SimpleNamespace(space=space)
     return SimpleNamespace(study_file=lambda: recorded, count_events=lambda event: proposals)
-
-
-@pytest.mark.parametrize(
-    ("name", "segment", "proposal"),
-    [
-        ("12.101", "12.101", "12"),
-        ("12.101-1-0", "12.101", "12"),
-        ("12.101@500-1-0", "12.101@500", "12"),
-        ("12.101.log", "12.101", "12"),
-        ("12.101-3-11.log", "12.101", "12"),
-    ],
-)
-def test_names_of_checkpoints_and_logs_name_their_segment(name, segment, proposal):
-    match = SEGMENT_NAME.fullmatch(name)
-    assert (match["segment"], match["proposal"]) == (segment, proposal)
-
-
-# -- the search space --------------------------------------------------------------------------------------------------
-
-
-def test_the_space_that_a_study_began_with_is_the_one_it_goes_on_with(tmp_path):
-    spec = small_spec()
-    check_space(spec, tables(spec.search_space.hash), tmp_path)
-    with pytest.raises(InputError, match="reads another search space") as refused:
-        check_space(spec, tables("other"), tmp_path)
-    assert (refused.value.file, refused.value.key) == (str(tmp_path / "study.yaml"), "space")
 
 
 # -- the folder --------------------------------------------------------------------------------------------------------

@@ -91,30 +91,6 @@ def test_the_default_configuration_is_tested_beside_the_incumbent(monkeypatch):
     )
 
 
-def test_a_default_that_was_trained_for_fewer_steps_is_no_baseline(monkeypatch):
-    """Rungs and populations leave the default behind: scores at different steps are not compared."""
-    proposals = [chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)]
-    changes = {"seeds": {"tuning": 1, "test": 6}, "parallelism": 1}
-    study = study_with(
-        monkeypatch, toy_spec(**changes), Scripted(listed(*proposals)), Toy(curve=noisy)
-    )
-    result = run(study)
-    assert (result.incumbent.proposal, result.incumbent.until) == (2, 100)
-    assert (result.default.proposal, result.default.until) == (0, 40)
-    assert result.difference is None
-    assert any("to step 40 of 100 only" in caveat for caveat in result.caveats)
-    text = result_text(result)
-    assert "default's test (IQM) at step 40" in text
-    assert "difference" not in text
-
-
-def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
-    result, study, _ = held_out(monkeypatch, [0.5, 0.1, 0.4])
-    assert candidates_of(result) == "incumbent 0, rank 2 2, rank 3 1"
-    assert (result.default, result.difference) == (None, None)
-    assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(9,)]
-
-
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_value_interval_and_gap_are_those_of_a_recomputation(monkeypatch, direction):
     result, _, _ = held_out(
@@ -289,13 +265,6 @@ def test_added_test_seeds_avoid_the_tuning_seeds():
     assert len(run(study).test.seeds) == 4
 
 
-def test_test_seeds_can_be_added_to_a_study_that_had_none():
-    study = Study.in_memory(small_spec(seeds={"tuning": 1, "test": 0}))
-    assert run(study).test is None
-    study.add_test_seeds(2)
-    assert set(run(study).test.seeds) == {100, 101}
-
-
 def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatch, tmp_path):
     """The old incumbent was tested too; its score must not stand for the new one's."""
     xs = [0.5, 0.6, 0.55, 0.9]
@@ -324,23 +293,6 @@ def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatc
     study.close()
 
 
-def test_while_an_extended_search_has_an_untested_incumbent_there_is_no_test_score(monkeypatch):
-    xs = [0.5, 0.9]
-    optimizer = Scripted(lambda number, seen: full(xs[number]))
-    spec = toy_spec(seeds={"tuning": 1, "test": 3}, budget={"runs": 1}, parallelism=1)
-    trainer = Toy(curve=noisy)
-    study = study_with(monkeypatch, spec, optimizer, trainer)
-    run(study)
-    study.extend(1)
-    (segment,) = study.driver.advance()
-    outcome = trainer.train(segment, lambda report: None)
-    study.record(replace(outcome, fence=segment.fence))
-    study.driver.settle()
-    result = study.result()
-    assert result.incumbent.proposal == 1
-    assert (result.test, result.gap) == (None, None)
-
-
 def test_running_a_finished_study_again_does_nothing(tmp_path):
     study = Study.create(small_spec(), tmp_path / "study")
     first = run(study)
@@ -366,3 +318,20 @@ def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):
     ids = [segment.id for segment in trainer.segments if segment.role == "test"]
     assert sorted(ids) == ["0.100", "1.100", "2.100"]
     assert candidates_of(result) == "incumbent 2, rank 2 1"
+
+
+def test_while_an_extended_search_has_an_untested_incumbent_there_is_no_test_score(monkeypatch):
+    xs = [0.5, 0.9]
+    optimizer = Scripted(lambda number, seen: full(xs[number]))
+    spec = toy_spec(seeds={"tuning": 1, "test": 3}, budget={"runs": 1}, parallelism=1)
+    trainer = Toy(curve=noisy)
+    study = study_with(monkeypatch, spec, optimizer, trainer)
+    run(study)
+    study.extend(1)
+    (segment,) = study.driver.advance()
+    outcome = trainer.train(segment, lambda report: None)
+    study.record(replace(outcome, fence=segment.fence))
+    study.driver.settle()
+    result = study.result()
+    assert result.incumbent.proposal == 1
+    assert (result.test, result.gap) == (None, None)

@@ -43,14 +43,6 @@ def pbt_study(monkeypatch, trainer=None, **changes):
     return optimizer, study
 
 
-def test_a_path_to_the_step_a_link_begins_at_ends_before_that_link():
-    lineage = lineage_of(chain(0.9, 40), chain(0.9, 80, 0))
-    assert lineage.path(1, 39) == [(0, 39)]
-    assert lineage.path(1, 40) == [(0, None)]
-    assert lineage.path(1, 41) == [(0, None), (1, 41)]
-    assert lineage.path(1, 80) == lineage.path(1) == [(0, None), (1, None)]
-
-
 def lineage_of(*proposals, plan=None):
     lineage = Lineage(plan or SeedPlan(2, 2))
     for number, proposal in enumerate(proposals):
@@ -97,22 +89,6 @@ def test_a_run_is_one_configuration_that_was_never_copied():
     assert len(lineage) == 5
 
 
-def test_runs_have_parents_start_steps_and_members(monkeypatch):
-    _, study = pbt_study(monkeypatch)
-    rows = study.store.query(
-        "SELECT run_id, seed, seed_role, parent_run, start_step, member FROM runs WHERE seed_role = 'tuning' "
-        "ORDER BY run_id"
-    )
-    assert rows == [
-        (0, 4, "tuning", None, 0, "a"),
-        (1, 6, "tuning", None, 0, "a"),
-        (10000, 4, "tuning", None, 0, "b"),
-        (10001, 6, "tuning", None, 0, "b"),
-        (30000, 4, "tuning", 0, 40, "b"),
-        (30001, 6, "tuning", 1, 40, "b"),
-    ]
-
-
 def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
     trainer = Toy()
     pbt_study(monkeypatch, trainer)
@@ -127,26 +103,6 @@ def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
     assert parents["3.4"] == "0.4"
     assert parents["3.6"] == "0.6"
     assert all(name.split(".")[1] == parent.split(".")[1] for name, parent in parents.items())
-
-
-def test_the_fork_depends_on_stream_seed_and_start():
-    script = [
-        chain(0.9, 40, member="a"),
-        chain(0.9, 80, Exploit(0, "b"), "b"),
-        chain(0.9, 80, Exploit(0, "c"), "c"),
-        chain(0.9, 80, 0, "a"),
-        chain(0.9, 100, Exploit(3, "b"), "b"),
-    ]
-    lineage = lineage_of(*script, plan=SeedPlan(3, 2))
-    keys = {
-        (proposal, seed): lineage.fork(proposal, seed)
-        for proposal in range(5)
-        for seed in (0, 1, 100)
-    }
-    assert [keys[0, 0], keys[3, 0]] == [None, None], "from scratch, and one's own checkpoint"
-    forks = [keys[proposal, seed] for proposal in (1, 2, 4) for seed in (0, 1, 100)]
-    assert len(set(forks)) == len(forks)
-    assert all(0 <= fork < 2**63 for fork in forks)
 
 
 def test_the_test_phase_replays_the_whole_lineage_from_scratch(monkeypatch):
@@ -219,9 +175,6 @@ def test_the_cost_of_a_continued_run_is_that_of_all_its_segments(monkeypatch):
     ) == [(96.0, 1.5), (32.0, 0.5)]
 
 
-# -- trainers that cannot continue -------------------------------------------------------------------------------------
-
-
 # -- algorithm choice --------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +218,3 @@ def cash_spec(number):
             "executor": {"name": "in_process"},
         }
     )
-
-
-# -- constraints and several objectives --------------------------------------------------------------------------------

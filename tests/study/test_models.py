@@ -10,14 +10,7 @@ from autorl.core.types import Config, Exploit, StudyError
 from autorl.report.reading import open_view
 from autorl.study import Study
 from autorl.study.results import models as models_module
-from autorl.study.results.models import (
-    NO_STEPS,
-    Steps,
-    kept_checkpoints,
-    load_model,
-    seed_of_model,
-    steps_of,
-)
+from autorl.study.results.models import kept_checkpoints, load_model, seed_of_model, steps_of
 from autorl.study.results.record import StudyRecord
 
 BEST = {
@@ -102,12 +95,6 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
     study.close()
 
 
-def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
-    changes = {"landscape": {"id": "mine/toy/toy"}, "seeds": {"tuning": 1, "test": 1}}
-    *_, trainer = searched(monkeypatch, None, peaked, 0.2, 0.9, test={"top": 2}, **changes)
-    assert {segment.until for segment in trainer.segments} == {100}
-
-
 def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypatch, tmp_path):
     """A further tuning seed moves the best step of the incumbent from 25 to 75."""
     curves = {0: {25: 0.6, 50: 0, 75: 0.5, 100: 0}, 1: {25: 0.1, 50: 0, 75: 0.9, 100: 0}}
@@ -177,21 +164,6 @@ def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
 
 
 # -- rows made up ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("score", "model", "text"),
-    [
-        (None, None, ""),
-        (75, None, "the score is of step 75 of 100"),
-        (75, 75, "model and score are of step 75 of 100"),
-        (None, 100, "the model is of step 100 of 100"),
-        (75, 100, "the model is of step 100 of 100, the score of step 75"),
-    ],
-)
-def test_the_steps_of_score_and_model_in_words(score, model, text):
-    assert str(Steps(score, model, 100)) == text
-    assert (str(NO_STEPS), NO_STEPS.horizon) == ("", 0)
 
 
 def row(seed, value, status="done", proposal=1):

@@ -42,12 +42,6 @@ def test_outcomes_are_observed_in_the_order_of_predicted_ends():
     assert observed([5.0, 1.0, 2.0, 1.0, 9.0], 2) == [(1, 2), (2, 3), (3, 4), (0, 5), (4, 5)]
 
 
-@given(n=st.integers(1, 12), p=st.integers(1, 5), cost=st.sampled_from([0.0, 0.1, 1.0, 3e7]))
-def test_equal_costs_are_observed_in_the_order_of_the_proposals(n, p, cost):
-    lagged = [(i - p, i) for i in range(p, n)]
-    assert observed([cost] * n, p) == lagged + [(i, n) for i in range(max(0, n - p), n)]
-
-
 @settings(max_examples=50)
 @given(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=12), st.integers(1, 4), st.data())
 def test_asks_ahead_change_nothing_but_when_outcomes_are_observed(costs, parallelism, data):

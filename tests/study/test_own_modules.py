@@ -50,11 +50,6 @@ def test_different_modules_of_one_name_are_refused_in_words(clash, tmp_path):
     )
 
 
-@pytest.mark.parametrize("of", ["left", "right"])
-def test_a_module_of_either_folder_in_memory_is_a_danger(clash, of):
-    assert clash({"own_train": "a"}, {"own_train": "b"}, of=of) is not None
-
-
 def test_what_nobody_imported_is_no_danger(clash):
     assert clash({"own_train": "a"}, {"own_train": "b"}, imported=None) is None
 
@@ -62,16 +57,6 @@ def test_what_nobody_imported_is_no_danger(clash):
 def test_equal_modules_and_others_are_no_danger(clash):
     assert clash({"own_train": "a"}, {"own_train": "a"}) is None
     assert clash({"own_train": "a"}, {"own_other": "b"}) is None
-
-
-def test_a_module_of_that_name_from_elsewhere_is_no_danger(clash, monkeypatch):
-    module = ModuleType("own_train")
-    module.__file__ = "/elsewhere/own_train.py"
-    monkeypatch.setitem(sys.modules, "own_train", module)
-    assert clash({"own_train": "a"}, {"own_train": "b"}, imported=None) is None
-    built_in = ModuleType("own_train")
-    monkeypatch.setitem(sys.modules, "own_train", built_in)
-    assert clash({"own_train": "a"}, {"own_train": "b"}, imported=None) is None
 
 
 def test_packages_are_compared_with_all_their_modules(clash):

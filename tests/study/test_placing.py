@@ -69,9 +69,6 @@ def test_missing_gpus_are_the_fault_of_the_algorithm_that_asks(monkeypatch):
     )
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
 # -- how many at once --------------------------------------------------------------------------------------------------
 
 
@@ -106,12 +103,3 @@ def test_where_only_some_segments_need_a_gpu_the_others_have_a_core_each():
     assert segments_at_once(two_algorithms(one={"gpu": 0.125}), "processes") == 6
     both = two_algorithms(one={"gpu": 0.125}, two={"gpu": 0.125})
     assert segments_at_once(both, "processes") == 16
-
-
-def test_in_process_runs_one_at_a_time():
-    assert segments_at_once(spec_of({"cpu": 1}), "in_process", 3) == 1
-
-
-def test_other_machines_count_for_themselves():
-    assert segments_at_once(spec_of({"cpu": 1}), "ray") == 6
-    assert segments_at_once(spec_of({"cpu": 1}, workers=50), "ray") == 50

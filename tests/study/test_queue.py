@@ -6,7 +6,6 @@ from test_batches import Drained
 
 from autorl.statistics.evaluation import Racing
 from autorl.study import Study
-from autorl.study.open_proposals import Item, Queue
 
 RACING = {**RACING, "budget": {"runs": 20}}
 STUDIES = {
@@ -98,22 +97,3 @@ def test_changes_tell_what_a_look_at_everything_does(tmp_path, name, keep, async
     study.close()
     assert compared[0] >= 3
     assert gone[0] or name in ("racing", "constrained race"), "the comparison was of nothing"
-
-
-def test_ten_thousand_items_are_not_walked_through():
-    queue = Queue(lambda proposal: [proposal])
-    for number in range(10_000):
-        queue.append(Item(number, number, [0]))
-    changes = queue.follow()
-    assert len(changes.take()) == 10_000
-    queue.touch([7, 9_000, 20_000])
-    queue.remove(9_000)
-    assert [(number, item and item.proposal) for number, item in changes.take()] == [
-        (7, 7),
-        (9_000, None),
-    ]
-    assert changes.take() == []
-    assert [next(iter(queue)).proposal, len(queue)] == [0, 9_999]
-    for number in range(5_000):
-        queue.remove(number)
-    assert next(iter(queue)).proposal == 5_000

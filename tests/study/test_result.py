@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from study_support import small_spec
 
-from autorl.core.types import Config, Incumbent, StudyError
+from autorl.core.types import Config, Incumbent
 from autorl.statistics import Interval
 from autorl.store import rows as table_rows
 from autorl.study.results import result as results
@@ -66,11 +66,6 @@ def test_the_improvement_is_of_the_seeds_that_both_have():
     assert result(entries[0]).improvement is None
     assert result(entries[0], entry("default", 0, [])).improvement is None
     assert result(entry("incumbent", 7, []), entries[1]).improvement is None
-
-
-def test_a_study_in_memory_keeps_no_model():
-    with pytest.raises(StudyError, match="was not kept: give it a folder with `out=`"):
-        result().load_model()
 
 
 # -- what was tested ---------------------------------------------------------------------------------------------------
@@ -134,12 +129,3 @@ def test_a_failed_run_counts_in_a_front_where_the_study_file_says_its_value(pena
     spec = small_spec(objective=TWO, failures={"penalty": penalty})
     found = results._test_scores(record_of(rows, spec), 3)
     assert found == {"last eval_return": score}
-
-
-def test_the_worse_end_of_a_front_is_that_of_each_metrics_direction():
-    rows = [*rows_of(3, "incumbent", 2.0, 4.0), *rows_of(3, "incumbent", 10.0, 30.0, objective=1)]
-    spec = small_spec(objective=TWO, evaluation={"aggregate": "cvar(0.5)"})
-    assert results._test_scores(record_of(rows, spec), 3) == {
-        "last eval_return": 4.0,
-        "best eval_length": 10.0,
-    }

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from autorl.core.types import SegmentId
-from autorl.statistics.evaluation import Fixed, Racing
-from autorl.study.open_proposals import Item, Queue
+from autorl.statistics.evaluation import Fixed
+from autorl.study.open_proposals import Queue
 from autorl.study.retention import Retention
 
 TEST_SEED = 100
@@ -61,47 +61,6 @@ def retention(of, items=(), keeps=()):
 
 def names(*proposals, seed=0):
     return [SegmentId(proposal, seed) for proposal in proposals]
-
-
-# -- what stays --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("adds", "finished", "needed"), [(True, False, {3, 6}), (True, True, {3}), (False, False, {3})]
-)
-def test_the_longest_default_stays_until_the_baseline_is_trained(adds, finished, needed):
-    of = search(ranked=[3], longest=[6, 2], adds_baseline=adds, finished=finished)
-    assert retention(of).needed() == needed
-
-
-def test_what_nobody_needs_goes_in_the_order_it_was_saved():
-    of = search([*names(4, 2, 3, 8), *names(2, seed=TEST_SEED)], ranked=[3])
-    of.work.of_running = set(names(8))
-    kept = retention(of, items=[Item(7, [0])])
-    assert kept.unneeded((), tests=False) == names(4, 2)
-    assert kept.unneeded(names(2), tests=False) == names(4)
-    assert kept.unneeded((), tests=True) == [*names(4, 2), *names(2, seed=TEST_SEED)]
-
-
-def test_what_open_proposals_go_on_from_stays():
-    of = search(names(1, 2, 3))
-    kept = retention(of, items=[Item(1, [0]), Item(1, [0]), Item(2, [0, 1])])
-    assert kept.unneeded((), tests=False) == names(3)
-    kept._queue.remove(1)
-    assert kept.unneeded((), tests=False) == names(3), "another item goes on from it"
-    kept._queue.remove(1)
-    assert kept.unneeded((), tests=False) == names(1, 3)
-    kept._queue.append(Item(3, [0]))
-    assert kept.unneeded((), tests=False) == names(1)
-
-
-@pytest.mark.parametrize(("constraints", "gone"), [((), [4]), (("bound",), [])])
-def test_a_race_may_add_seeds_to_the_incumbent_or_to_whoever_takes_its_place(constraints, gone):
-    racing = Racing((0, 1), 1, 2)
-    saved = [*names(3, 4), *names(3, seed=1), *names(5, seed=1)]
-    of = search(saved, keep="none", policy=racing, ranked=[3, 4], constraints=constraints)
-    kept = retention(of, items=[Item(5, [0])])
-    assert kept.unneeded((), tests=False) == names(*gone), "an open one may get the second seed"
 
 
 # -- when somebody looks -----------------------------------------------------------------------------------------------

@@ -90,16 +90,6 @@ def test_segments_that_were_ended_leave_nothing(monkeypatch, tmp_path, kind):
     study.close()
 
 
-def test_what_a_lost_worker_left_is_gone_for_the_next(monkeypatch, tmp_path):
-    study = dying_study(monkeypatch, tmp_path / "study", parallelism=1, failures={"retries": 2})
-    pool = Dying(*[Status.LOST] * 9)
-    with pytest.raises(StudyError):
-        study.run(executor=pool)
-    assert pool.seen == [(f"{number}.0", []) for number in range(3) for _ in range(3)]
-    assert hidden(tmp_path / "study") == []
-    study.close()
-
-
 def test_what_running_segments_write_counts_as_disk(monkeypatch, tmp_path):
     limit = 1 / 1024  # GiB: one MiB
     monkeypatch.setattr(attempt_files, "_LOOK_SECONDS", -1.0)  # with every outcome

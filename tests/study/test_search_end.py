@@ -5,8 +5,6 @@ import re
 import pytest
 from study_support import StoppedError, part_of, run_small, small_spec
 
-from autorl import Tuner
-from autorl.core.seeds import SeedPlan
 from autorl.core.types import SearchEnd, StudyError
 from autorl.report.html import result_blocks
 from autorl.report.reading import open_view
@@ -15,7 +13,6 @@ from autorl.report.text import result_dict, result_text
 from autorl.report.watching import watched
 from autorl.store.events import CandidatesFrozen, StudyFinished
 from autorl.study import Study
-from autorl.study.results.record import unspent_text
 
 FEW = {"seeds": {"tuning": 1, "test": 1}, "parallelism": 1}
 GRID = {"name": "grid", "levels": 2}
@@ -89,11 +86,6 @@ def test_an_adaptive_study_has_the_reason_it_stopped_exploring_for(tmp_path, cha
     assert ended(tmp_path / "study", **ADAPTIVE, **changes)[0] is why
 
 
-def test_the_time_to_explore_is_a_reason_though_some_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(Study, "hours", lambda study: min(0.9, 0.2 * len(study.driver.lineage)))
-    assert ended(tmp_path / "study", **ADAPTIVE, budget={"hours": 1})[0] is SearchEnd.HOURS
-
-
 def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_path):
     folder = part_of(tmp_path / "study", 12, **FEW)
     view = open_view(folder)
@@ -146,16 +138,6 @@ def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
     study.close()
 
 
-@pytest.mark.parametrize(("asked", "why"), [(2, SearchEnd.BUDGET), (1, SearchEnd.TEST)])
-def test_a_tuner_ends_its_search_when_it_is_asked_for_tests(asked, why):
-    with Tuner(ONE["space"], "random", seeds=SeedPlan(1, 1), budget={"runs": 2}) as tuner:
-        for _ in range(asked):
-            tuner.tell(tuner.ask(), 1.0)
-        for trial in tuner.test_trials():
-            tuner.tell(trial, 0.5)
-        assert tuner.result().search_end is why
-
-
 def test_every_page_says_it_where_one_looks(tmp_path):
     run_small(tmp_path / "study", **FEW, optimizer=PBT)
     view = open_view(tmp_path / "study")
@@ -180,8 +162,3 @@ def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
     stands = r"stopped because the first 3 proposals failed.*: go on with `autorl resume"
     assert re.search(stands, status_text(view))
     view.close()
-
-
-def test_a_budget_that_cannot_grow_is_not_advertised():
-    hours = small_spec(budget={"hours": 1})
-    assert "resume" not in unspent_text(SearchEnd.TEST, hours, 0.5)

@@ -2,7 +2,6 @@
 study."""
 
 import json
-from pathlib import Path
 
 import pytest
 from study_support import RACING, StoppedError, small_spec, stop_after
@@ -12,7 +11,6 @@ from autorl.report.reading import Replayed, open_view
 from autorl.report.status import status_dict
 from autorl.study import Study
 
-STORE = Path(__file__).parents[1] / "store"
 CRASHING = {"crash": {"above": {"x": 0.8}}, "nan": {"below": {"x": 0.2}, "seeds": [1]}}
 PBT = {"name": "pbt", "population": 4, "generations": 4}
 RACING = {**RACING, "budget": {"runs": 30}}

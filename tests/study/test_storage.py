@@ -298,12 +298,6 @@ def test_a_study_is_begun_and_taken_over_by_commands(tmp_path, monkeypatch):
     assert "holds a study that is not stored in file://" in refused.stderr
 
 
-def test_a_storage_beside_the_study_file(tmp_path):
-    file = study_file(tmp_path / "files", storage="kept")
-    autorl("tune", file, "--out", tmp_path / "out", "--quiet")
-    assert (tmp_path / "files" / "kept" / "study.yaml").is_file()
-
-
 @pytest.mark.parametrize(
     ("storage", "words"),
     [

@@ -56,13 +56,6 @@ def test_a_segment_is_copied_once_and_its_copy_occupies_a_worker():
     assert situation.chosen(90.0, slots=5) == ["3.0"], "2.0 has its copy"
 
 
-def test_what_is_predicted_to_take_long_is_no_straggler():
-    situation = Situation(lengths=(100, 1000, 100, 100))
-    situation.end(0)
-    assert situation.chosen(50.0, slots=8) == ["2.0", "3.0"]
-    assert situation.chosen(151.0, slots=8) == ["1.0"]
-
-
 def test_a_segment_is_overdue_at_more_than_half_as_much_again_and_five_seconds():
     situation = Situation()
     situation.end(0)

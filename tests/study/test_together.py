@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import yaml
-from study_support import SPACE, TRAINER, run_small, small_spec, table
+from study_support import run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
 from autorl.study import Study
@@ -106,18 +106,6 @@ def scores(folder):
     }
 
 
-def test_progress_is_of_the_study_it_names(studies):
-    seen = {}
-    begun = studies(one={}, other={"budget": {"runs": 4}})
-    run_together(
-        begun, progress=lambda study, now: seen.setdefault(study.spec.name, []).append(now)
-    )
-    assert {name: shown[-1].proposals for name, shown in seen.items()} == {"one": 8, "other": 2}
-    for shown in seen.values():
-        counts = [now.finished_segments for now in shown]
-        assert counts == list(range(1, len(counts) + 1))
-
-
 def test_workers_are_those_asked_for_or_the_most_that_one_study_asks_for():
     few = small_spec(executor={"name": "threads", "workers": 2})
     many = small_spec(executor={"name": "threads", "workers": 5})
@@ -142,13 +130,6 @@ def test_one_study_that_is_given_devices_is_enough_to_refuse_different_ones():
     for specs in ([plain, listing], [listing, plain], [plain, asking]):
         with pytest.raises(InputError, match="studies that share devices"):
             check_shareable(specs)
-
-
-def test_a_cluster_gives_out_devices_itself():
-    ray = {"name": "ray", "address": "10.0.0.1:6379"}
-    asking = small_spec(executor=ray, resources={"gpu": 1})
-    limited = small_spec(executor=ray, limits={"segment_seconds": 60})
-    check_shareable([asking, limited])
 
 
 # -- modules of the user's ---------------------------------------------------------------------
@@ -197,18 +178,3 @@ def test_workers_import_a_module_that_only_another_study_has_from_nowhere(tmp_pa
         study.close()
     assert left.result.test is not None
     assert "No module named 'ours_left'" in str(right.error)
-
-
-def test_a_folder_without_modules_is_no_reason_for_another_executor(tmp_path):
-    specs = []
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        study = {
-            "trainer": {"name": "synthetic", "kwargs": TRAINER},
-            "space": SPACE,
-            "fidelity": {"steps": 100},
-            "budget": {"runs": 4},
-        }
-        (tmp_path / name / "study.yaml").write_text(yaml.safe_dump(study))
-        specs.append(load_spec(tmp_path / name / "study.yaml"))
-    assert backend_of(specs[0]) == backend_of(specs[1])

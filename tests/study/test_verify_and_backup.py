@@ -21,7 +21,6 @@ from autorl.store.events import CheckpointsCollected
 from autorl.study import Study
 from autorl.study.folder import backup as backup_module
 from autorl.study.folder.backup import backup
-from autorl.study.folder.checks import with_storage
 from autorl.study.folder.verify import verify
 from autorl.study.spec import thaw
 
@@ -250,14 +249,6 @@ def test_a_checkpoint_that_goes_meanwhile_is_read_from_a_newer_log(
     assert verify(tmp_path / "copy").problems == []
 
 
-def test_a_checkpoint_that_is_lost_is_left_out_and_said(tmp_path, whole_table):
-    folder = part_of(tmp_path / "s", 40, **KEPT)
-    lost = sorted((folder / "checkpoints").iterdir())[0]
-    shutil.rmtree(lost)
-    made = backup(folder, tmp_path / "copy")
-    assert made.notes == [f"checkpoint {segment_of(lost)} is left out: the folder is missing"]
-
-
 def test_a_copy_never_writes_over_anything_or_out_of_its_folder(tmp_path):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     (tmp_path / "there").mkdir()
@@ -298,23 +289,6 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_copied_with_links_and_empty_folders_as_they_are(tmp_path):
-    source, target = tmp_path / "source", tmp_path / "deep" / "target"
-    (source / "sub" / "empty").mkdir(parents=True)
-    (source / "sub" / "file").write_text("x")
-    (source / "to-file").symlink_to("sub/file")
-    (source / "to-folder").symlink_to("sub")
-    (source / "to-nothing").symlink_to("gone")
-    backup_module._copy_folder(source, target)
-    assert backup_module._names(target) == backup_module._names(source)
-    assert (target / "sub" / "empty").is_dir()
-    for name, place in (("to-file", "sub/file"), ("to-folder", "sub"), ("to-nothing", "gone")):
-        assert (target / name).is_symlink()
-        assert (target / name).readlink() == Path(place)
-    (target / "sub" / "file").write_text("y")
-    assert (source / "sub" / "file").read_text() == "x", "no hard link"
-
-
 @pytest.mark.parametrize("sub", ["", "sub"])
 def test_what_is_deleted_while_it_is_copied_is_missing(tmp_path, monkeypatch, sub):
     source = tmp_path / "source"
@@ -330,19 +304,6 @@ def test_what_is_deleted_while_it_is_copied_is_missing(tmp_path, monkeypatch, su
     monkeypatch.setattr(shutil, "copy2", copy)
     with pytest.raises(FileNotFoundError):
         backup_module._copy_folder(source, tmp_path / "target")
-
-
-@pytest.mark.parametrize(
-    ("text", "without"),
-    [
-        ("name:   x  # mine\n", "name:   x  # mine\n"),
-        ("b: 1\nstorage: s3://x/y\na: 2\n", "b: 1\na: 2\n"),
-        ("- a list\n", "- a list\n"),
-        ("- storage\n", "- storage\n"),
-    ],
-)
-def test_a_copy_has_no_storage(text, without):
-    assert with_storage(text, None) == without
 
 
 def test_a_copy_of_the_first_event_alone_and_one_in_a_new_place(tmp_path):
