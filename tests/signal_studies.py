@@ -159,7 +159,7 @@ def hold(folder):
 
 
 def release(folder):
-    (folder / "hold").unlink()
+    (folder / "hold").unlink(missing_ok=True)
 
 
 def begun(folder, count=1):

@@ -51,7 +51,6 @@ from autorl.study.spec import Spec
 if TYPE_CHECKING:
     from autorl.study.lineage import Lineage
     from autorl.study.results.result import Result
-    from autorl.study.study import Study
 
 
 @dataclass(frozen=True)
@@ -303,22 +302,29 @@ class Listeners:
     """The callbacks of one study.
 
     Args:
-        study: whose file and log they are told of.
         callbacks: are told in this order.
+        spec: the study file.
+        folder: of the study; None in memory.
+        lineage: returns that of the study as it is now: seeds that are added make another.
+        identity: of the study; drawn where it is None.
 
     Raises:
         InputError: one of them cannot be told of this study.
     """
 
-    def __init__(self, study: Study, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        spec: Spec,
+        folder: Path | None,
+        lineage: Callable[[], Lineage],
+        identity: str | None = None,
+    ) -> None:
         self._callbacks = list(callbacks)
-        self._of = study  # seeds that are added make another driver of it, with more runs
+        self._lineage = lineage
         self._segments: dict[str, Segment] = {}
+        self._spec = spec
         self._search_over = False
-        if not callbacks:
-            return
-        spec = study.spec
-        folder = study.store.folder
         self._study = StudyInfo(
             name=spec.name,
             folder=folder,
@@ -333,7 +339,7 @@ class Listeners:
             space=spec.search_space,
             aggregate=spec.evaluation.aggregate,
             stop=spec.optimizer.stop,
-            id=uuid.uuid4().hex if folder is None else study.store.log.identity(),
+            id=identity or uuid.uuid4().hex,
         )
         self._tell(lambda callback: callback.on_study(self._study), refusing=True)
 
@@ -361,7 +367,7 @@ class Listeners:
         match event:
             case ProposalMade():
                 self._search_over = False
-                proposal = _proposal(event, self._of.driver.lineage)
+                proposal = _proposal(event, self._lineage())
                 self._tell(lambda callback: callback.on_proposal(self._study, proposal))
             case SegmentEnded(place=place):
                 self._segments.pop(event.segment, None)
@@ -386,7 +392,7 @@ class Listeners:
             constraints=result.constraints if isinstance(result, Scored) else (),
             failure=result.kind if isinstance(result, Failed) else None,
             message=result.message if isinstance(result, Failed) else "",
-            final=self._of.spec.evaluation.seeds == "fixed",
+            final=self._spec.evaluation.seeds == "fixed",
         )
 
     def reported(self, report: Report) -> None:
@@ -403,13 +409,13 @@ class Listeners:
         self._tell(lambda callback: callback.on_result(self._study, result))
 
     def _run(self, segment: SegmentId, role: SeedRole, start: int) -> RunInfo:
-        lineage = self._of.driver.lineage
+        lineage = self._lineage()
         proposal = lineage[segment.proposal]
         run, parent = lineage.run_ids(segment.proposal, role, segment.seed)
         return RunInfo(
             run=run,
             proposal=segment.proposal,
-            config=self._of.spec.trainer_for(proposal.config)[1],
+            config=self._spec.trainer_for(proposal.config)[1],
             seed=segment.seed,
             role=role,
             start=start,

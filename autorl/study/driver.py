@@ -36,7 +36,7 @@ from autorl.core.types import (
     StudyError,
     Wait,
 )
-from autorl.statistics.evaluation import Racing, Ranking, Worst
+from autorl.statistics.evaluation import Racing, Worst
 from autorl.store.events import (
     BudgetExtended,
     CandidatesFrozen,
@@ -50,22 +50,21 @@ from autorl.store.events import (
     StudyEvent,
     StudyFinished,
 )
-from autorl.study.budget import Charges, Refunds
+from autorl.study.budget import Refunds
 from autorl.study.journal import Journal
-from autorl.study.lineage import Lineage
 from autorl.study.more_seeds import Races
-from autorl.study.open_proposals import AsTheyCome, Changes, Item, Order, Queue, predicted_cost
+from autorl.study.open_proposals import AsTheyCome, Changes, Item, Order, predicted_cost
 from autorl.study.proposing import DefaultRuns, NextProposal, SearchBudget
 from autorl.study.retention import Retention
+from autorl.study.search import Search
 from autorl.study.spec import Spec
-from autorl.study.work import Work
 
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
 _HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)
 
 
-class Driver:
+class Driver(Search):
     """The search of one study.
 
     It is what the study's events say, and the decisions that follow from them.
@@ -77,15 +76,6 @@ class Driver:
         elapsed: hours the study has used so far, for `budget.hours`.
 
     Attributes:
-        judge: scores the proposals.
-        policy: says which seeds a proposal is trained with.
-        ranking: the scored proposals.
-        lineage: the chains of proposals.
-        charges: what the budget was charged.
-        work: the segments, and how they ended.
-        costs: predicted of one seed of each proposal.
-        ended: nothing more is proposed: by the budget or the optimizer, by `end_search`, or because
-            the log says what is tested. More budget opens the search again.
         search_end: why nothing more is proposed; None while the search is open.
         steps_at_outcome: those ever charged when the latest outcome was due. Blind asks that went
             ahead of it are not among them, so it depends on the study file alone.
@@ -99,16 +89,7 @@ class Driver:
     def __init__(
         self, spec: Spec, journal: Journal, optimizer: Optimizer, elapsed: Callable[[], float]
     ) -> None:
-        self.spec = spec
-        self.judge = spec.judge()
-        self.policy = spec.policy()
-        self.ranking = Ranking()
-        self.lineage = Lineage(spec.plan)
-        self.charges = Charges(self.lineage)
-        self.work = Work(spec, journal, self.lineage, self.judge)
-        self.costs: dict[ProposalId, float] = {}
-        self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
-        self.ended = False
+        super().__init__(spec, journal)
         self.search_end: SearchEnd | None = None
         self.steps_at_outcome = 0
         self.budget = SearchBudget(self, elapsed)
@@ -119,10 +100,9 @@ class Driver:
         self._next = NextProposal(self, self.budget, optimizer)
         self.default_runs = DefaultRuns(self)
         self._worst = Worst()
-        self._queue = Queue(self.lineage.chain)
-        self.retention = Retention(self, self._queue, optimizer)
+        self.retention = Retention(self, optimizer, self.default_runs)
         self._order = AsTheyCome() if spec.asynchronous else Order(spec.parallelism)
-        self._races = Races(self, self._queue, self._order)
+        self._races = Races(self, self._order)
         self._charged_before: list[int] = []  # each ask
         # Items whose next segments may be ready, and those that may be complete (asynchronous
         # mode). A study that is only read follows none of them.
@@ -185,7 +165,7 @@ class Driver:
         while self._turn():
             pass
         if self._to_request is None:
-            self._to_request = self._queue.follow()
+            self._to_request = self.queue.follow()
         for _, item in self._to_request.take():
             if item is None:
                 continue
@@ -219,29 +199,16 @@ class Driver:
         if segment is None:
             return  # of nothing that runs: ignored, and noted
         proposal = segment.id.proposal
-        self._queue.touch([proposal])
+        self.queue.touch([proposal])
         # Others of the same parent wait while its damaged checkpoint is read.
         parent = self.lineage[proposal].resume_from
         if self.work.damaged and parent is not None:
-            self._queue.touch([parent])
-
-    @property
-    def finished(self) -> bool:
-        """Say whether nothing more will be proposed and nothing is unsettled."""
-        return self.ended and not self._queue
+            self.queue.touch([parent])
 
     @property
     def unsettled(self) -> int:
         """Number of proposals whose outcome was not observed yet."""
-        return len(self._queue)
-
-    def settled(self, proposal: ProposalId) -> bool:
-        """Say whether an outcome of a proposal was observed."""
-        return proposal in self._seeds_of
-
-    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
-        """Return the tuning seeds a scored proposal was last scored with."""
-        return self._seeds_of[proposal]
+        return len(self.queue)
 
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """Return the step that the tuning seeds of a proposal choose.
@@ -289,7 +256,7 @@ class Driver:
         Empty where something would be, and while outcomes are missing: what is proposed next
         depends on them.
         """
-        if self._queue:
+        if self.queue:
             return ""
         return self._next.idle_with(more)
 
@@ -309,7 +276,7 @@ class Driver:
         elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
             return False
         seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
-        self._queue.append(Item(number, seeds, upgrade=True, baseline=True))
+        self.queue.append(Item(number, seeds, upgrade=True, baseline=True))
         self._order.begin_last(number)
         return True
 
@@ -341,14 +308,14 @@ class Driver:
 
         None: it is time to ask.
         """
-        if not self._queue:
+        if not self.queue:
             return None
         if self.spec.asynchronous:
             # Otherwise an optimizer that never waits would be asked for all of its budget at once.
-            crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
-            return self._next_complete() or (next(iter(self._queue)) if crowded else None)
+            crowded = len(self.queue) >= self.spec.parallelism or self.ended or self._waiting
+            return self._next_complete() or (next(iter(self.queue)) if crowded else None)
         number = self._order.next(demanded=self.ended or self._waiting)
-        return None if number is None else self._queue.first_of(number)
+        return None if number is None else self.queue.first_of(number)
 
     def _next_complete(self) -> Item | None:
         """Return the complete item that may be observed.
@@ -357,10 +324,10 @@ class Driver:
         """
         if not self.spec.asynchronous:
             number = self._order.next(demanded=True)
-            item = None if number is None else self._queue.first_of(number)
+            item = None if number is None else self.queue.first_of(number)
             return item if item is not None and self._complete(item) else None
         if self._to_observe is None:
-            self._to_observe = self._queue.follow()
+            self._to_observe = self.queue.follow()
         return self._to_observe.first(self._complete)
 
     def _ask(self) -> None:
@@ -371,10 +338,10 @@ class Driver:
         why = SearchEnd.OPTIMIZER
         if isinstance(answer, Proposal) and not self._next.is_affordable(answer):
             # After the next outcome it may ask for less: a continuation, say.
-            answer = Wait() if self._queue else Done()
+            answer = Wait() if self.queue else Done()
             why = SearchEnd.BUDGET
         if isinstance(answer, Wait):
-            if not self._queue:
+            if not self.queue:
                 # No outcome will come that could end the wait.
                 raise StudyError("the optimizer waits although nothing is running")
             self._waiting = True
@@ -388,7 +355,7 @@ class Driver:
 
         The latter when every outcome is in, as long as the budget pays.
         """
-        if self.budget.confirmation is not None and self._queue:
+        if self.budget.confirmation is not None and self.queue:
             self._waiting = True
             return
         granted = self.budget.next_level()
@@ -441,7 +408,7 @@ class Driver:
     def _count_incomplete(self) -> int:
         """Count the items that lack outcomes."""
         if self._to_count is None:
-            self._to_count = self._queue.follow()
+            self._to_count = self.queue.follow()
         for number, item in self._to_count.take():
             if item is None or self._complete(item):
                 self._lacking.discard(number)
@@ -475,7 +442,7 @@ class Driver:
         self._next.observe(event)
         self.budget.begun += event.proposal.resume_from is None
         first = list(self.policy.first)
-        self._queue.append(Item(event.id, first, self._races.reference()))
+        self.queue.append(Item(event.id, first, self._races.reference()))
         self.charges.add([event.id], first)
 
     def _settle(self, item: Item) -> None:
@@ -503,7 +470,7 @@ class Driver:
         if baseline:
             self._apply_baseline(event, seeds)
             return
-        self._queue.remove(event.proposal)
+        self.queue.remove(event.proposal)
         asked = self._order.observed(event.proposal)
         self._waiting = False
         self._seeds_of[event.proposal] = tuple(seeds)
@@ -525,7 +492,7 @@ class Driver:
         Nothing is charged, and the optimizer is not told.
         """
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
-        self._queue.remove(event.proposal)
+        self.queue.remove(event.proposal)
         self._order.end_baseline(event.proposal)
         self.steps_at_outcome = self.charges.ever
         self._seeds_of[event.proposal] = tuple(seeds)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from autorl.statistics.confirmation import confirmed_at, levels_of, runs_to_conf
 from autorl.statistics.evaluation import Adaptive, Racing, SeedValue, undominated
 from autorl.statistics.noise import posterior
 from autorl.store.events import SeedsGranted
-from autorl.study.open_proposals import Item, Order, Queue
-
-if TYPE_CHECKING:
-    from autorl.study.driver import Driver
+from autorl.study.open_proposals import Item, Order
+from autorl.study.search import Search
 
 # Scores that are equal come out of the noise model equal but for rounding.
 _DIGITS = 9
@@ -34,20 +31,20 @@ class Confirmation:
     """The levels of an adaptive study, and the exploration before them.
 
     Args:
-        driver: whose policy is adaptive.
+        search: whose policy is adaptive.
 
     Attributes:
         under_way: whether seeds were granted since the search explored last.
     """
 
-    def __init__(self, driver: Driver) -> None:
-        assert isinstance(driver.policy, Adaptive)
+    def __init__(self, search: Search) -> None:
+        assert isinstance(search.policy, Adaptive)
         self.under_way = False
-        self._policy = driver.policy
-        self._horizon = driver.spec.fidelity.steps
-        self._ranking = driver.ranking
-        self._lineage = driver.lineage
-        self._charges = driver.charges
+        self._policy = search.policy
+        self._horizon = search.spec.fidelity.steps
+        self._ranking = search.ranking
+        self._lineage = search.lineage
+        self._charges = search.charges
         self._begun = 0  # steps charged when the search began to explore, or went on
         self._confirmed = 0  # seeds beyond the first ones of the best, at that time
         self._last = SeedsGranted()
@@ -200,14 +197,12 @@ class Races:
     """The further seeds of proposals in a study whose policy races.
 
     Args:
-        driver: whose proposals race.
-        queue: the proposals under evaluation.
+        search: whose proposals race.
         order: in which their outcomes are observed.
     """
 
-    def __init__(self, driver: Driver, queue: Queue, order: Order) -> None:
-        self._driver = driver
-        self._queue = queue
+    def __init__(self, search: Search, order: Order) -> None:
+        self._search = search
         self._order = order
 
     def reference(self) -> tuple[SeedValue, ...]:
@@ -215,8 +210,8 @@ class Races:
 
         A proposal that is asked for now races against them.
         """
-        best = self._driver.ranking.best()
-        racing = isinstance(self._driver.policy, Racing)
+        best = self._search.ranking.best()
+        racing = isinstance(self._search.policy, Racing)
         return self._values(best) if racing and best is not None else ()
 
     def extend(self, item: Item) -> bool:
@@ -224,13 +219,13 @@ class Races:
 
         Earlier outcomes are in. The result is False where the race asks for none.
         """
-        if not isinstance(self._driver.policy, Racing):
+        if not isinstance(self._search.policy, Racing):
             return False
-        values = [self._driver.work.value(item.proposal, seed) for seed in item.seeds]
-        more = self._driver.policy.more(values, item.reference)
+        values = [self._search.work.value(item.proposal, seed) for seed in item.seeds]
+        more = self._search.policy.more(values, item.reference)
         if more:
             item.seeds.extend(more)
-            self._queue.changed(item)
+            self._search.queue.changed(item)
         return bool(more)
 
     def go_on(self, proposal: ProposalId) -> None:
@@ -239,30 +234,30 @@ class Races:
         At the proposal's own ask the incumbent may have had fewer seeds. An added run is observed
         when its training would have ended.
         """
-        best = self._driver.ranking.best()
-        policy = self._driver.policy
+        best = self._search.ranking.best()
+        policy = self._search.policy
         if best is None or not isinstance(policy, Racing):
             return
-        lacking = self._driver.ranking[best].n_seeds < len(policy.full)
-        if lacking and not self._queue.holds(best):
+        lacking = self._search.ranking[best].n_seeds < len(policy.full)
+        if lacking and not self._search.queue.holds(best):
             self.add_seeds(Item(best, list(policy.full), upgrade=True))
-        if best == proposal or proposal not in self._driver.ranking:
+        if best == proposal or proposal not in self._search.ranking:
             return
         reference = self._values(best)
         if more := policy.more(self._values(proposal), reference):
-            seeds = [*self._driver.tuning_seeds(proposal), *more]
+            seeds = [*self._search.tuning_seeds(proposal), *more]
             self.add_seeds(Item(proposal, seeds, reference))
 
     def _values(self, proposal: ProposalId) -> tuple[SeedValue, ...]:
         """Return the seeds that a proposal was last scored with."""
-        seeds = self._driver.tuning_seeds(proposal)
-        return tuple(self._driver.work.value(proposal, seed) for seed in seeds)
+        seeds = self._search.tuning_seeds(proposal)
+        return tuple(self._search.work.value(proposal, seed) for seed in seeds)
 
     def add_seeds(self, item: Item) -> None:
         """Have an earlier proposal trained with more seeds.
 
         They are trained from scratch to its end.
         """
-        cost = sum(self._driver.costs[link] for link in self._driver.lineage.chain(item.proposal))
-        self._queue.append(item)
+        cost = sum(self._search.costs[link] for link in self._search.lineage.chain(item.proposal))
+        self._search.queue.append(item)
         self._order.begin(item.proposal, cost, occupies=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted
@@ -29,16 +28,14 @@ from autorl.statistics.evaluation import Adaptive
 from autorl.store.events import ENQUEUED, SeedsGranted
 from autorl.study.budget import Spent
 from autorl.study.more_seeds import Confirmation
-
-if TYPE_CHECKING:
-    from autorl.study.driver import Driver
+from autorl.study.search import Search
 
 
 class SearchBudget:
     """The budget of one search, and what is left of it.
 
     Args:
-        driver: the search that spends it.
+        search: that spends it.
         elapsed: hours the study has used so far, for `budget.hours`.
 
     Attributes:
@@ -47,16 +44,16 @@ class SearchBudget:
         confirmation: gives the best proposals of an adaptive study more seeds; None of any other.
     """
 
-    def __init__(self, driver: Driver, elapsed: Callable[[], float]) -> None:
+    def __init__(self, search: Search, elapsed: Callable[[], float]) -> None:
         self.extra_runs = 0.0
         self.begun = 0
         self.confirmation: Confirmation | None = None
-        self._spec = driver.spec
-        self._policy = driver.policy
-        self._charges = driver.charges
+        self._spec = search.spec
+        self._policy = search.policy
+        self._charges = search.charges
         self._elapsed = elapsed
-        if isinstance(driver.policy, Adaptive):
-            self.confirmation = Confirmation(driver)
+        if isinstance(search.policy, Adaptive):
+            self.confirmation = Confirmation(search)
 
     # -- what was spent ----------------------------------------------------------------------------
 
@@ -144,13 +141,13 @@ class DefaultRuns:
     """The proposals of the default configuration.
 
     Args:
-        driver: whose proposals they are.
+        search: whose proposals they are.
     """
 
-    def __init__(self, driver: Driver) -> None:
-        self._default = driver.spec.search_space.default()
-        self._driver = driver
-        self._lineage = driver.lineage
+    def __init__(self, search: Search) -> None:
+        self._default = search.spec.search_space.default()
+        self._search = search
+        self._lineage = search.lineage
         # Apart from the others, because it is looked through at every poll.
         self._numbers: list[ProposalId] = []
 
@@ -168,7 +165,7 @@ class DefaultRuns:
         trained = [
             number
             for number in self._numbers
-            if self._lineage[number].baseline or self._driver.settled(number)
+            if self._lineage[number].baseline or self._search.settled(number)
         ]
         unchanged = [number for number in trained if self._lineage.unchanged(number)]
         # The first proposed of two of one length.
@@ -199,7 +196,7 @@ class NextProposal:
     """Asks the optimizer, and puts what was enqueued before its answers.
 
     Args:
-        driver: whose next proposal it is.
+        search: whose next proposal it is.
         budget: pays for it.
         optimizer: is asked. Asking changes none (`optimizers/base.py`).
 
@@ -209,10 +206,10 @@ class NextProposal:
             and after `Wait`.
     """
 
-    def __init__(self, driver: Driver, budget: SearchBudget, optimizer: Optimizer) -> None:
+    def __init__(self, search: Search, budget: SearchBudget, optimizer: Optimizer) -> None:
         self.number = 0
-        self._driver = driver
-        self._spec = driver.spec
+        self._search = search
+        self._spec = search.spec
         self._budget = budget
         self._optimizer = optimizer
         self.blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
@@ -244,7 +241,7 @@ class NextProposal:
     def is_affordable(self, proposal: Proposal) -> bool:
         """Say whether the budget pays for the first seeds of a proposal."""
         parent = None if self.starts_anew(proposal) else proposal.resume_from
-        begin = 0 if parent is None else self._driver.lineage[parent].until
+        begin = 0 if parent is None else self._search.lineage[parent].until
         return self._budget.pays_for(proposal, begin)
 
     def starts_anew(self, proposal: Proposal) -> bool:
@@ -253,10 +250,10 @@ class NextProposal:
         That is known, and the same after a kill, once the outcome of that run was observed.
         """
         parent = proposal.resume_from
-        if parent is None or not self._driver.settled(parent):
+        if parent is None or not self._search.settled(parent):
             return False
-        segments = [SegmentId(parent, seed) for seed in self._driver.policy.first]
-        outcomes = map(self._driver.work.outcome_of, segments)
+        segments = [SegmentId(parent, seed) for seed in self._search.policy.first]
+        outcomes = map(self._search.work.outcome_of, segments)
         return any(
             outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
             for outcome in outcomes
@@ -290,7 +287,7 @@ class NextProposal:
             self._budget.explored
             or (isinstance(answer, Proposal) and not self.is_affordable(answer))
         ):
-            steps_left = max(0.0, self._budget.steps - self._driver.charges.steps)
+            steps_left = max(0.0, self._budget.steps - self._search.charges.steps)
             runs_left = round(steps_left / self._spec.fidelity.steps, 6)
             return (
                 "would train nothing: the next proposal costs more than the "

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from autorl.core.types import Optimizer, ProposalId, SegmentId
 from autorl.statistics.evaluation import Racing
-from autorl.study.open_proposals import Changes, Item, Queue
-
-if TYPE_CHECKING:
-    from autorl.study.driver import Driver
+from autorl.study.open_proposals import Changes, Item
+from autorl.study.proposing import DefaultRuns
+from autorl.study.search import Search
 
 
 class Retention:
     """Deletes the checkpoints of a search that nobody can need any more.
 
     Args:
-        driver: the search.
-        queue: its proposals under evaluation.
+        search: what is proposed, trained and scored.
         optimizer: says what it may still resume.
+        default_runs: the proposals of the default configuration.
     """
 
-    def __init__(self, driver: Driver, queue: Queue, optimizer: Optimizer) -> None:
-        self._driver = driver
-        self._queue = queue
+    def __init__(self, search: Search, optimizer: Optimizer, default_runs: DefaultRuns) -> None:
+        self._search = search
         self._optimizer = optimizer
+        self._default_runs = default_runs
         self._changes: Changes | None = None  # nobody counts in a study that is only read
         self._of_item: dict[int, set[SegmentId]] = {}
         self._count: Counter[SegmentId] = Counter()
@@ -48,8 +46,8 @@ class Retention:
             over: the test phase has ended too.
             at_once: look now; otherwise not every call does.
         """
-        work = self._driver.work
-        keep = self._driver.spec.keep.checkpoints
+        work = self._search.work
+        keep = self._search.spec.keep.checkpoints
         if keep == "lineage" or not work.saved:
             return
         # Looking through all of n checkpoints after each of n segments is quadratic, so a
@@ -70,11 +68,11 @@ class Retention:
             models: segments whose checkpoints stay besides.
             tests: those of test runs can go too.
         """
-        work = self._driver.work
+        work = self._search.work
         self._count_heads()
         needed = self.needed()
         stay = {*models, *self._race(), *work.continued()}
-        spared_seeds = () if tests else set(self._driver.spec.plan.test)
+        spared_seeds = () if tests else set(self._search.spec.plan.test)
         return [
             segment
             for segment in work.saved
@@ -86,24 +84,24 @@ class Retention:
 
     def needed(self) -> set[ProposalId]:
         """Return the proposals whose checkpoints stay whatever goes on from them."""
-        driver = self._driver
-        keep = driver.spec.keep.checkpoints
+        search = self._search
+        keep = search.spec.keep.checkpoints
         needed: set[ProposalId] = set()
-        if keep != "none" or not driver.finished:
+        if keep != "none" or not search.finished:
             needed.update(self._optimizer.keeps())
         if keep == "incumbent":
-            needed.update(driver.ranking.ordered(1))
+            needed.update(search.ranking.ordered(1))
         elif keep == "top":
-            needed.update(driver.ranking.ordered(max(1, driver.spec.test.top)))
+            needed.update(search.ranking.ordered(max(1, search.spec.test.top)))
         # `add_baseline` goes on from it when the search is over.
-        if driver.spec.adds_baseline and not driver.finished:
-            needed.update(driver.default_runs.longest()[:1])
+        if search.spec.adds_baseline and not search.finished:
+            needed.update(self._default_runs.longest()[:1])
         return needed
 
     def _count_heads(self) -> None:
         """Count the segments that items of the queue go on from, as far as items changed."""
         if self._changes is None:
-            self._changes = self._queue.follow()
+            self._changes = self._search.queue.follow()
         for number, item in self._changes.take():
             for segment in self._of_item.pop(number, ()):
                 self._count[segment] -= 1
@@ -115,8 +113,8 @@ class Retention:
 
     def _heads_of_item(self, item: Item) -> set[SegmentId]:
         seeds = set(item.seeds)
-        if isinstance(self._driver.policy, Racing):
-            seeds.update(self._driver.policy.full)  # which a race may still add
+        if isinstance(self._search.policy, Racing):
+            seeds.update(self._search.policy.full)  # which a race may still add
         return self._heads([item.proposal], seeds)
 
     def _race(self) -> set[SegmentId]:
@@ -126,13 +124,13 @@ class Retention:
         incumbent. If there are constraints, a further seed can make the incumbent infeasible, and
         then any other scored proposal takes its place.
         """
-        driver = self._driver
-        if not isinstance(driver.policy, Racing):
+        search = self._search
+        if not isinstance(search.policy, Racing):
             return set()
-        count = None if driver.judge.constraints else 1
-        return self._heads(driver.ranking.ordered(count), driver.policy.full)
+        count = None if search.judge.constraints else 1
+        return self._heads(search.ranking.ordered(count), search.policy.full)
 
     def _heads(self, proposals: Iterable[ProposalId], seeds: Collection[int]) -> set[SegmentId]:
-        work = self._driver.work
+        work = self._search.work
         heads = (work.head(proposal, seed) for proposal in proposals for seed in seeds)
         return {segment for segment in heads if segment is not None}

@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import KeptModels, TestPhase, runs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 POLL_SECONDS = 0.5
 PAUSES = (0.5, 2.0, 8.0)  # seconds before a segment is tried again that the disk has failed
@@ -92,6 +93,18 @@ class Progress:
     seconds: float
 
 
+@contextmanager
+def _let_go_on_error(store: Store) -> Iterator[None]:
+    """Let lock and lease go: they would outlive a study that could not be opened."""
+    try:
+        yield
+    except BaseException:
+        if store.offsite is not None:
+            store.offsite.let_go()
+        store.close()
+        raise
+
+
 class Study:
     """One study and its folder.
 
@@ -118,7 +131,7 @@ class Study:
         self._file = spec
         self._copies: BackupCopies | None = None  # of the session
         self._pause = 0.0  # before more segments begin
-        self.listeners = Listeners(self)
+        self.listeners = Listeners((), spec, None, lambda: self.driver.lineage)
         self._is_listened = False
         with driving(store.folder):
             self._hours_before = self.tables.hours()
@@ -155,15 +168,10 @@ class Study:
         if spec.storage is not None:
             check_free(spec.storage)
         store = Store.create(folder, spec.freeze(), spec.search_space.hash)
-        try:
+        with _let_go_on_error(store):
             if spec.storage is not None:
                 store.offsite = Offsite.take(spec.storage, store)
             return cls(spec, store, load)
-        except BaseException:
-            if store.offsite is not None:
-                store.offsite.let_go()
-            store.close()
-            raise
 
     @classmethod
     def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
@@ -177,7 +185,7 @@ class Study:
         """
         with collection_paused():
             store = Store.open(folder)
-            try:
+            with _let_go_on_error(store):
                 with driving(folder), reading(folder):
                     text = (folder / "study.yaml").read_text(encoding="utf-8")
                     spec = thaw(text, str(folder / "study.yaml"))
@@ -189,12 +197,6 @@ class Study:
                 study = cls(spec, store, load)
                 study.trust = trust
                 return study
-            except BaseException:
-                # The lock and the lease would outlive a study that could not be opened.
-                if store.offsite is not None:
-                    store.offsite.let_go()
-                store.close()
-                raise
 
     @classmethod
     def in_memory(cls, spec: Spec, load: Load | None = None) -> Study:
@@ -214,7 +216,12 @@ class Study:
         Raises:
             InputError: one of them is no `Callback`, or cannot be told of this study.
         """
-        self.listeners = Listeners(self, make_callbacks(self.spec, callbacks))
+        folder = self.store.folder
+        identity = None if folder is None else self.store.log.identity()
+        everyone = make_callbacks(self.spec, callbacks)
+        self.listeners = Listeners(
+            everyone, self.spec, folder, lambda: self.driver.lineage, identity
+        )
         self._is_listened = True
         self.listeners.repeat(recorded.event for recorded in self.store.events())
 

@@ -50,7 +50,7 @@ def state_of(driver, tests, models):
         "proposals": dict(driver.lineage.proposals),
         "runs": {number: driver.lineage.run(number) for number in driver.lineage.proposals},
         "ranking": [(number, driver.ranking[number]) for number in driver.ranking.ordered()],
-        "queue": [(item.proposal, item.upgrade) for item in driver._queue],
+        "queue": [(item.proposal, item.upgrade) for item in driver.queue],
         "order": upcoming(driver),
         "trace": driver.steps_at_outcome,
         "seeds": driver._seeds_of,
@@ -100,7 +100,7 @@ def compared(study, seen):
         live = state_of(study.driver, study.tests, study.models)
         again = state_of(*resumed(study))
         # The baseline of the driver is in the queue by a decision that is made anew.
-        baselines = [item.proposal for item in study.driver._queue if item.baseline]
+        baselines = [item.proposal for item in study.driver.queue if item.baseline]
         live["queue"] = [entry for entry in live["queue"] if entry[0] not in baselines]
         assert live == again, f"after event {len(seen)}, {event.kind}"
 

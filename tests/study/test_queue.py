@@ -27,9 +27,9 @@ def brute_force(study, models, *, tests):
     """Return the checkpoints that can go, by looking through every item and every checkpoint."""
     driver = study.driver
     work, keep = driver.work, study.spec.keep.checkpoints
-    heads = {work.head(item.proposal, seed) for item in driver._queue for seed in item.seeds}
+    heads = {work.head(item.proposal, seed) for item in driver.queue for seed in item.seeds}
     if isinstance(driver.policy, Racing):
-        racing = {item.proposal for item in driver._queue}
+        racing = {item.proposal for item in driver.queue}
         racing.update(driver.ranking.ordered(None if driver.judge.constraints else 1))
         heads.update(work.head(number, seed) for number in racing for seed in driver.policy.full)
     needed = set()
@@ -52,7 +52,7 @@ def brute_force(study, models, *, tests):
 
 def ready_by_brute_force(study):
     """Have every item of the queue requested: what it hands out beyond what was."""
-    for item in study.driver._queue:
+    for item in study.driver.queue:
         for seed in item.seeds:
             study.driver.work.request(item.proposal, seed, None, "tuning")
     return study.driver.work._ready
@@ -86,8 +86,8 @@ def test_changes_tell_what_a_look_at_everything_does(tmp_path, name, keep, async
     def advanced():
         segments = advance()
         assert ready_by_brute_force(study) == []
-        if driver._queue and asynchronous:
-            first = next((item for item in driver._queue if driver._complete(item)), None)
+        if driver.queue and asynchronous:
+            first = next((item for item in driver.queue if driver._complete(item)), None)
             assert complete() is first
         compare_retention(study._models())
         return segments

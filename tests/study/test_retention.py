@@ -56,7 +56,8 @@ def retention(of, items=(), keeps=()):
     queue = Queue(lambda proposal: [proposal])
     for item in items:
         queue.append(item)
-    return Retention(of, queue, SimpleNamespace(keeps=lambda: keeps))
+    of.queue = queue
+    return Retention(of, SimpleNamespace(keeps=lambda: keeps), of.default_runs)
 
 
 def names(*proposals, seed=0):

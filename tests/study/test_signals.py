@@ -36,21 +36,31 @@ def quiet(tmp_path_factory):
     return run
 
 
+def held_session(folder, trainer="python", **changes):
+    """A session of a study in `folder / "s"`, whose segments wait at the gate."""
+    file = gated_study(folder, trainer, **changes)
+    hold(folder)
+    return Session("tune", file, "--out", folder / "s", "--quiet")
+
+
+def assert_ends_as(session, folder, expected):
+    """Let the segments go on: the session ends with the expected table, and nothing is left."""
+    release(folder)
+    code, _, error = session.end()
+    assert (code, error) == (0, "")
+    assert table(folder / "s") == expected
+    assert session.wait_until_gone()
+
+
 @pytest.mark.parametrize("trainer", ["command", "python"])
 def test_killed_segments_change_no_table(tmp_path, quiet, trainer):
-    file = gated_study(tmp_path, trainer)
     expected = quiet(trainer)
-    hold(tmp_path)
-    session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
+    session = held_session(tmp_path, trainer)
     for pid in begun(tmp_path, 2):
         os.kill(pid, signal.SIGKILL)
     begun(tmp_path, 4)
-    release(tmp_path)
-    code, _, error = session.end()
-    assert (code, error) == (0, "")
-    assert table(tmp_path / "killed") == expected
-    assert not list((tmp_path / "killed").rglob(".*")), "what they had begun to write"
-    assert session.wait_until_gone()
+    assert_ends_as(session, tmp_path, expected)
+    assert not list((tmp_path / "s").rglob(".*")), "what they had begun to write"
 
 
 def tree(session):
@@ -76,42 +86,28 @@ def tree(session):
     ],
 )
 def test_a_fork_server_that_dies_is_replaced(tmp_path, quiet, trainer, killed):
-    file = gated_study(tmp_path, trainer)
     expected = quiet(trainer)
-    hold(tmp_path)
-    session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
+    session = held_session(tmp_path, trainer)
     begun(tmp_path, 2)
     supervisor, server = tree(session)
     os.kill(server if killed == "fork server" else supervisor, signal.SIGKILL)
     begun(tmp_path, 4)
     wait_until(lambda: set(tree(session)).isdisjoint({supervisor, server}))
-    release(tmp_path)
-    code, _, error = session.end()
-    assert (code, error) == (0, "")
-    assert table(tmp_path / "killed") == expected
-    assert session.wait_until_gone()
+    assert_ends_as(session, tmp_path, expected)
 
 
 def test_a_stopped_fork_server_is_continued(tmp_path, quiet):
-    file = gated_study(tmp_path)
     expected = quiet()
-    hold(tmp_path)
-    session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
+    session = held_session(tmp_path)
     begun(tmp_path, 2)
     for pid in tree(session):
         os.kill(pid, signal.SIGSTOP)
-    release(tmp_path)
-    code, _, error = session.end()
-    assert (code, error) == (0, "")
-    assert table(tmp_path / "stopped") == expected
-    assert session.wait_until_gone()
+    assert_ends_as(session, tmp_path, expected)
 
 
 @pytest.mark.parametrize("trainer", ["command", "python"])
 def test_stopped_workers_do_not_outlive_a_killed_driver(tmp_path, trainer):
-    file = gated_study(tmp_path, trainer)
-    hold(tmp_path)
-    session = Session("tune", file, "--out", tmp_path / "s", "--quiet")
+    session = held_session(tmp_path, trainer)
     waiting = begun(tmp_path, 2)
     for pid in (*waiting, *map(parent, waiting)) if trainer == "command" else waiting:
         os.kill(pid, signal.SIGSTOP)
@@ -123,25 +119,15 @@ def test_stopped_workers_do_not_outlive_a_killed_driver(tmp_path, trainer):
 
 @pytest.mark.parametrize("trainer", ["command", "python"])
 def test_a_stopped_segment_is_lost_and_trained_again(tmp_path, quiet, trainer):
-    file = gated_study(tmp_path, trainer)
     expected = quiet(trainer)
-    hold(tmp_path)
-    session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
+    session = held_session(tmp_path, trainer)
     for pid in begun(tmp_path, 2):
         os.kill(pid, signal.SIGSTOP)
     begun(tmp_path, 4)
-    release(tmp_path)
-    code, _, error = session.end()
-    assert (code, error) == (0, "")
-    assert table(tmp_path / "stopped") == expected
-    messages = [json.loads(body)["message"] for body in attempts(tmp_path / "stopped")]
-    assert sorted(messages) == [MESSAGE, MESSAGE]
-    assert session.wait_until_gone()
-
-
-def attempts(folder):
-    with sqlite3.connect(folder / "study.sqlite") as study:
-        return [body for (body,) in study.execute("SELECT body FROM event WHERE kind = 'attempt'")]
+    assert_ends_as(session, tmp_path, expected)
+    with sqlite3.connect(tmp_path / "s" / "study.sqlite") as study:
+        bodies = study.execute("SELECT body FROM event WHERE kind = 'attempt'").fetchall()
+    assert [json.loads(body)["message"] for (body,) in bodies] == [MESSAGE, MESSAGE]
 
 
 LEAVES_A_DAEMON = """
@@ -213,36 +199,33 @@ def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
     ],
 )
 def test_sigterm_and_sighup_end_a_session_with_a_line(tmp_path, quiet, number, executor):
-    file = gated_study(tmp_path, executor={"name": executor})
-    expected, folder = quiet(), tmp_path / "s"
-    hold(tmp_path)
-    session = Session("tune", file, "--out", folder, "--quiet")
+    expected = quiet()
+    session = held_session(tmp_path, executor={"name": executor})
     begun(tmp_path)
     session.process.send_signal(number)
     code, stdout, error = session.end()
     assert (code, stdout) == (128 + number, "")
-    kept = f"every finished segment is kept: go on with `autorl resume {folder}`"
+    kept = f"every finished segment is kept: go on with `autorl resume {tmp_path / 's'}`"
     assert error == f"autorl: ended by {number.name}; {kept}\n"
     assert session.wait_until_gone()
-    release(tmp_path)
-    assert Session("resume", folder, "--quiet").end()[0] == 0
-    assert table(folder) == expected
+    assert_ends_as(resumed(tmp_path), tmp_path, expected)
+
+
+def resumed(folder):
+    release(folder)
+    return Session("resume", folder / "s", "--quiet")
 
 
 def test_a_signal_to_every_process_of_a_job_loses_nothing(tmp_path, quiet):
-    file = gated_study(tmp_path)
-    expected, folder = quiet(), tmp_path / "s"
-    hold(tmp_path)
-    session = Session("tune", file, "--out", folder, "--quiet")
+    expected = quiet()
+    session = held_session(tmp_path)
     begun(tmp_path, 2)
     for pid in session.processes():
         with suppress(ProcessLookupError):  # the death of another has taken it along
             os.kill(pid, signal.SIGTERM)
     assert session.end()[0] == 143
     assert session.wait_until_gone()
-    release(tmp_path)
-    assert Session("resume", folder, "--quiet").end()[0] == 0
-    assert table(folder) == expected
+    assert_ends_as(resumed(tmp_path), tmp_path, expected)
 
 
 def test_a_signal_that_is_ignored_from_the_start_stays_so(tmp_path):

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -266,10 +267,7 @@ class StudyRecord:
 
         False where a user's own cannot be read.
         """
-        try:
-            return find(self.spec.optimizer.name, self.spec.path).learns
-        except InputError:  # a study is read where it was not made
-            return False
+        return _optimizer_of(self.spec).learns
 
     @cached_property
     def prior_use(self) -> PriorUse | None:
@@ -466,7 +464,7 @@ def search_end_text(why: SearchEnd, spec: Spec, used: float) -> str:
         case SearchEnd.HOURS:
             return "the time of the budget was up"
         case SearchEnd.OPTIMIZER:
-            return f"{spec.optimizer.name} {_done_text(spec)}"
+            return f"{spec.optimizer.name} {_optimizer_of(spec).done_text}"
         case SearchEnd.TEST:
             return "the test was asked for before the budget was used up"
 
@@ -489,8 +487,8 @@ def unspent_text(why: SearchEnd, spec: Spec, used: float) -> str:
             return ""
 
 
-def _done_text(spec: Spec) -> str:
+def _optimizer_of(spec: Spec) -> type[BaseOptimizer[Any]]:
     try:
-        return find(spec.optimizer.name, spec.path).done_text
+        return find(spec.optimizer.name, spec.path)
     except InputError:  # a study is read where it was not made
-        return BaseOptimizer.done_text
+        return BaseOptimizer

@@ -21,14 +21,32 @@ from autorl.study.spec.optimizer import optimizer_of
 from autorl.study.spec.spec import Spec
 from autorl.trainers.contract import FixedValue
 
+LONGEST_NAME = 255  # bytes of one folder's name on Linux and macOS
+
 
 def check_names_and_places(spec: Spec) -> None:
     """Check the study's name and the folder its modules come from.
 
+    The name becomes the study's folder below studies/, so it must neither leave that folder nor
+    name it, on any system.
+
     Raises:
-        InputError: the name is no folder's, or the folder is not there.
+        InputError: the name is empty, too long, a path, or has control characters, or the folder
+            is not there.
     """
-    check_folder_name(spec.name)
+    name = spec.name
+    problem = None
+    if not name.strip():
+        problem = "expected a name: it is the study's folder below studies/"
+    elif printable(name, keep_lines=False) != name:
+        problem = f"expected one folder name without control characters, got {shown(name)}"
+    # The backslash parts folders on Windows.
+    elif "/" in name or "\\" in name or name in (".", ".."):
+        problem = f"expected one folder name, no path, got {shown(name)}"
+    elif (length := len(os.fsencode(name))) > LONGEST_NAME:
+        problem = f"expected a folder name of at most {LONGEST_NAME} bytes, got {length}"
+    if problem is not None:
+        raise InputError(problem, key="name")
     if spec.path is not None and not Path(spec.path).is_dir():
         raise InputError(f"no such folder: {spec.path}", key="path")
 
@@ -210,33 +228,27 @@ def check_budget(spec: Spec) -> None:
     Raises:
         InputError: the budget is smaller, so nothing would train.
     """
-    budget = spec.budget
     steps = spec.fidelity.steps
     seeds = len(spec.policy().first)
-    if budget.runs is not None:
-        key = "budget.runs"
-        stated = f"{budget.runs:g}"
-        payable = round(budget.runs * steps, 6)  # 0.29 * 100 is 28.999999999999996
-    elif budget.environment_steps is not None:
-        key = "budget.environment_steps"
-        stated = str(budget.environment_steps)
-        payable = float(budget.environment_steps)
-    else:
+    # Steps of one unit of the budget, and its name.
+    units = {"runs": (steps, "run"), "environment_steps": (1, "step")}
+    amount = next((key for key in units if getattr(spec.budget, key) is not None), None)
+    if amount is None:
         return
+    unit, noun = units[amount]
+    stated = getattr(spec.budget, amount)
+    payable = round(stated * unit, 6)  # 0.29 * 100 is 28.999999999999996
     if payable >= steps * seeds:  # no proposal costs more; what follows may need another package
         return
     first = _first_length(spec)
     if payable >= first * seeds:
         return
-    length = f" to step {first} of {steps}"
-    cost = counted(first * seeds, "step")
-    if first == steps:
-        length = f" of {counted(steps, 'step')}"
-    if budget.runs is not None:
-        cost = counted(first * seeds / steps, "run")
-        length = "" if first == steps else length
-    proposal = f"{counted(seeds, 'seed')}{length} = {cost}"
-    raise InputError(f"{stated} is less than one proposal ({proposal})", key=key)
+    length = "" if noun == "run" else f" of {counted(steps, 'step')}"
+    if first < steps:
+        length = f" to step {first} of {steps}"
+    cost = counted(first * seeds / unit, noun)
+    message = f"{stated:.12g} is less than one proposal ({counted(seeds, 'seed')}{length} = {cost})"
+    raise InputError(message, key=f"budget.{amount}")
 
 
 def paid_configurations(spec: Spec) -> float:
@@ -256,29 +268,3 @@ def _first_length(spec: Spec) -> int:
     optimizer = optimizer_of(spec, spec.search_space.changeable)
     answer = optimizer.ask(generator(spec.seed, "ask", 0))  # the stream of the study's first ask
     return answer.until if isinstance(answer, Proposal) else spec.fidelity.steps
-
-
-LONGEST_NAME = 255  # bytes of one folder's name on Linux and macOS
-
-
-def check_folder_name(name: str) -> None:
-    """Check that `name` is the name of one folder, on every system.
-
-    It becomes the study's folder below studies/, so it must neither leave that folder nor name it.
-
-    Raises:
-        InputError: it is empty, too long, a path, or has control characters.
-    """
-    if not name.strip():
-        raise InputError("expected a name: it is the study's folder below studies/", key="name")
-    if printable(name, keep_lines=False) != name:
-        raise InputError(
-            f"expected one folder name without control characters, got {shown(name)}", key="name"
-        )
-    # The backslash parts folders on Windows.
-    if "/" in name or "\\" in name or name in (".", ".."):
-        raise InputError(f"expected one folder name, no path, got {shown(name)}", key="name")
-    length = len(os.fsencode(name))
-    if length > LONGEST_NAME:
-        message = f"expected a folder name of at most {LONGEST_NAME} bytes, got {length}"
-        raise InputError(message, key="name")

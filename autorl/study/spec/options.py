@@ -19,10 +19,8 @@ def given_options(section: OptimizerSection) -> dict[str, Any]:
 
     Options of `stop` are among them.
     """
-    options = section.options  # a copy
-    options |= {} if section.stop is None else {"stop": section.stop}
-    options |= {} if section.rungs is None else {"rungs": section.rungs}
-    return options
+    of_stop = {"stop": section.stop, "rungs": section.rungs}
+    return section.options | {key: value for key, value in of_stop.items() if value is not None}
 
 
 def cuts_of(section: OptimizerSection, steps: int, path: str | None) -> tuple[int, ...]:
@@ -50,9 +48,8 @@ def stored_options(section: OptimizerSection, path: str | None, seed: int) -> di
         path: folder that a class of the user's lies in.
         seed: of the study.
     """
-    written = section.options
-    if section.rungs is not None:
-        written = written | {"rungs": section.rungs}
+    written = given_options(section)
+    written.pop("stop", None)
     try:
         classes = [optimizers.find(section.name, path)]
     except InputError:
