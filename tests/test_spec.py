@@ -306,11 +306,6 @@ def test_overrides_reach_into_sections_and_short_forms(tmp_path):
     assert (spec.optimizer.name, spec.environment.id, spec.plan.test) == ("random", "A-v0", ())
 
 
-def test_an_override_of_a_short_optimizer_keeps_its_name(tmp_path):
-    spec = loaded(tmp_path, BASE + "optimizer: random\n", {"optimizer.stop": "median"})
-    assert (spec.optimizer.name, spec.optimizer.stop) == ("random", "median")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -496,13 +491,6 @@ def test_a_study_file_that_cannot_be_read(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not a text file in UTF-8"):
         load_spec(tmp_path / "bytes.yaml")
-
-
-@pytest.mark.parametrize("cut", [0, 10, 60, 200])
-def test_a_torn_frozen_file_is_an_input_error(tmp_path, cut):
-    frozen = loaded(tmp_path, BASE).freeze()
-    with pytest.raises(InputError):
-        thaw(frozen[:cut], "study.yaml")
 
 
 def test_warm_starts_may_leave_out_what_has_a_default(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
 from study_support import RACING, small_spec
 
-from autorl.core.types import Exploit, Proposed, Status
+from autorl.core.types import Proposed, Status
 from autorl.report.text import result_dict, result_text
 from autorl.study import Study
 from autorl.study.proposing import BASELINE
@@ -73,17 +73,6 @@ def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_g
             [call for call, _ in groupby(optimizer.calls) if call[0] == "ask"]
         )  # `extend` asks what comes next
     assert asks[0] == asks[1]
-
-
-def test_a_default_whose_agent_was_copied_is_no_default(monkeypatch):
-    script = [
-        chain(0.5, 50, member="a"),
-        chain(0.9, 100, member="c"),
-        chain(0.5, 100, Exploit(0, "b"), "b"),
-    ]
-    study, *_ = compared(monkeypatch, *script, keeps=(0,))
-    assert baselines(study) == [(3, 100, 0, 2)]
-    assert study.store.query("SELECT member FROM proposals WHERE proposal = 3") == [("a",)]
 
 
 def test_a_default_that_failed_on_the_way_failed(monkeypatch):

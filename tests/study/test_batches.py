@@ -171,20 +171,3 @@ def test_a_batch_in_a_batch_is_a_part_of_it_and_reads_see_what_was_recorded(tmp_
     assert done[-1] == "at once"
     store.close()
     Store.open(tmp_path / "s").close()
-
-
-def test_a_listener_that_records_in_a_batch_is_heard(tmp_path):
-    store = Store.create(tmp_path / "s", "text", "")
-    kinds = []
-
-    def once(event):
-        kinds.append(event.kind)
-        if len(kinds) == 1:
-            store.append(StudyFinished(SearchEnd.BUDGET))
-
-    store.on_append = once
-    with store.batch():
-        store.append(NOTE)
-    assert kinds == ["gave_up", "finished"]
-    assert store.query("SELECT COUNT(*) FROM event") == [(3,)]
-    store.close()

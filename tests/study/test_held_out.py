@@ -293,18 +293,6 @@ def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatc
     study.close()
 
 
-def test_running_a_finished_study_again_does_nothing(tmp_path):
-    study = Study.create(small_spec(), tmp_path / "study")
-    first = run(study)
-    events = study.store.query("SELECT COUNT(*) FROM event")
-    again = run(study)
-    assert again == first
-    with pytest.raises(InputError, match="already holds a study"):
-        Study.create(small_spec(), tmp_path / "study")
-    assert study.store.query("SELECT COUNT(*) FROM event") == events
-    study.close()
-
-
 def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):
     script = [
         chain(0.9, 50, member="a"),

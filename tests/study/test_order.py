@@ -155,21 +155,6 @@ def test_a_straggler_keeps_no_worker_idle_where_no_ask_reads_an_outcome():
     study.close()
 
 
-def test_no_more_proposals_are_open_than_parallelism_says(monkeypatch):
-    study = Study.in_memory(small_spec(budget={"runs": 60}, parallelism=3))
-    open_at_once = []
-    collect = study.driver.retention.collect
-
-    def counting(*args, **kwargs):
-        open_at_once.append(len({segment.proposal for segment in study.driver.work.in_flight}))
-        collect(*args, **kwargs)
-
-    monkeypatch.setattr(study.driver.retention, "collect", counting)
-    run_virtually(study, "straggler", workers=12)
-    assert max(open_at_once) == 3
-    study.close()
-
-
 def test_a_search_that_fails_from_the_start_ends_with_the_same_table():
     """The third failure ends it, however many proposals could have been made blindly meanwhile."""
     recorded = []

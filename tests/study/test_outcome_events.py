@@ -1,7 +1,5 @@
 """Outcomes as they are recorded: judged, placed among the runs, and compared when trained again."""
 
-from dataclasses import replace
-
 import pytest
 from segments import segment_of
 
@@ -59,14 +57,6 @@ def test_reports_lie_within_their_segment(reached, steps, start, nominal, allowe
     assert bool(result.message) is not allowed
 
 
-def test_a_failure_stays_what_it_is_and_loses_reports_that_cannot_be():
-    failed = outcome(1.0, 2.0, status=Status.TIMEOUT, message="too slow")
-    assert judge(failed) is failed
-    elsewhere = judge(replace(failed, reports=(Report(NAME, 400, {"m": 1.0}),)))
-    assert (elsewhere.status, elsewhere.message) == (Status.TIMEOUT, "too slow")
-    assert elsewhere.reports == ()
-
-
 def test_a_metric_that_was_not_reported_is_named_beside_those_that_were():
     result = judge(outcome({"b": 1.0}, {"b": 1.0, "a": 2.0}))
     assert result.status is Status.CRASH
@@ -75,9 +65,6 @@ def test_a_metric_that_was_not_reported_is_named_beside_those_that_were():
     assert some.message == "the study needs metric 'm'; at step 100 the trainer reported a, b"
     none = judge(outcome(steps=()))
     assert none.message == "the study needs metric 'm'; the trainer reported none"
-
-
-# -- ended -------------------------------------------------------------------------------------------------------------
 
 
 # -- trained again -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """Whole studies of populations: failures in a generation, donors' checkpoints, kills, workers in any order."""
 
-import numpy as np
 import pytest
-from scripted import Shuffled
 from study_support import segment_of, small_spec
 
 from autorl.report.schedule import schedule_text
@@ -128,13 +126,3 @@ def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
     assert all(
         lineage.schedule(end) == lineage.schedule(lineage[end].meta["retrains"]) for end in ends
     )
-
-
-def test_asynchronous_members_in_an_asynchronous_study():
-    study = finished(
-        small_spec(**sized(synchronous=False), asynchronous=True),
-        lambda study: Shuffled(study.load, np.random.default_rng(1)),
-    )
-    untils = [proposal.until for proposal in study.driver.lineage.proposals.values()]
-    assert untils.count(100) == 4
-    assert study.driver.ranking[study.driver.ranking.best()].reached == 100

@@ -190,16 +190,6 @@ def test_a_better_proposal_that_was_asked_early_races_later(monkeypatch, lag):
     assert seeds_of(study)[2] == 1
 
 
-def test_a_second_race_is_observed_at_the_usual_lag(monkeypatch):
-    """Proposal 3 is scored before ask 6, its race against the complete incumbent before ask 9."""
-    xs = [0.5, 0.4, 0.3, 0.9, 0.2, 0.1, 0.05, 0.04, 0.03, 0.02]
-    optimizer, _ = race_of(monkeypatch, xs, parallelism=3)
-    calls = [call for call in optimizer.order if call[0] != "propose"]
-    told = [place for place, call in enumerate(calls) if call == ("told", 3)]
-    assert calls[told[0] + 1] == ("ask", 6)
-    assert calls.index(("ask", 8)) < told[1] < calls.index(("ask", 9))
-
-
 def test_populations_cannot_race():
     with pytest.raises(
         InputError, match=r"evaluation.seeds: every member of a population trains every tuning seed"
@@ -227,13 +217,3 @@ def test_a_new_seed_of_a_chain_has_the_same_cuts(tmp_path, optimizer):
     )
     assert all(len(set(cuts.values())) == 1 for cuts in grown.values())
     study.close()
-
-
-def test_a_race_ends_within_one_incumbent_of_its_budget():
-    study = Study.in_memory(
-        small_spec(
-            **{**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 20}, "parallelism": 4}
-        )
-    )
-    run(study)
-    assert 2000 <= study.driver.charges.steps <= 2000 + 4 * 4 * 100

@@ -106,16 +106,3 @@ def test_the_schedule_as_yaml_is_a_study_that_trains_it(study):
     assert again.result().incumbent.schedule == best.schedule
     assert again.result().tuning == pytest.approx(study.result().tuning, abs=1e-12)
     assert again.driver.charges.steps == 100 * len(study.spec.plan.tuning)
-
-
-def test_every_tuning_seed_of_every_member_is_trained_and_averaged():
-    """Published: member i was given the seeds of other members, except the first."""
-    study = finished(
-        small_spec({**DRIFT, "interaction": 0.3}, optimizer=PBT, budget={"runs": 12}, parallelism=4)
-    )
-    assert len(study.driver.lineage) == 6 * 5
-    for proposal in study.driver.lineage.proposals:
-        values = [curve.metrics[-1]["eval_return"] for curve in curves_of(study, proposal).values()]
-        assert len(values) == 2
-        assert study.driver.ranking[proposal].values[0] == pytest.approx(sum(values) / 2, abs=1e-12)
-        assert values[0] != values[1]

@@ -152,13 +152,6 @@ def test_an_algorithm_comes_before_the_study_and_that_before_the_trainer():
     assert stated.resources_by_algorithm == {"": Resources(cpu=2.0, gpu=0.5)}
 
 
-def test_every_segment_carries_what_it_needs():
-    study = Study.in_memory(small_spec(resources={"memory_gb": 0.01}))
-    needs = {segment.resources for segment in study.advance()}
-    study.close()
-    assert needs == {Resources(memory_gb=0.01)}
-
-
 def test_resources_are_no_part_of_the_study():
     plain = algorithms()
     for other in (

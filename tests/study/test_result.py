@@ -49,16 +49,6 @@ def test_the_gap_is_positive_where_tuning_was_better(direction, gap):
     assert result(entry("incumbent", 7, [])).gap is None
 
 
-def test_a_study_whose_test_runs_all_failed_has_a_problem():
-    failures = {101: "diverged", 100: "crash", 102: "crash"}.items()
-    bad = result(entry("incumbent", 7, [], failures=failures), entry("rank 2", 8, [1.0]))
-    assert bad.problem == (
-        "no usable result: all 3 test runs of the incumbent failed (crash, diverged)"
-    )
-    assert result().problem == ""
-    assert result(entry("incumbent", 7, [1.0])).problem == ""
-
-
 def test_the_improvement_is_of_the_seeds_that_both_have():
     entries = entry("incumbent", 7, [4.0, 6.0, 100.0]), entry("default", 0, [1.0, 2.0])
     assert result(*entries).improvement == 3.5

@@ -61,16 +61,6 @@ def test_completions_that_were_cut_are_said_from_one_tenth_on(monkeypatch, share
     assert cautions({}, spec=spec) == []
 
 
-def test_ties_of_held_out_pairs_are_said():
-    assert cautions({"pair_ties": 0.25}) == [
-        "25 % of the held-out pairs are ties, each of which counts half in pair_accuracy"
-    ]
-
-
-def test_notes_of_the_data_are_repeated_and_others_are_not():
-    assert cautions(notes=[f"{DATA_NOTE}twice", "something else"]) == [f"{DATA_NOTE}twice"]
-
-
 def test_another_task_has_none_of_these_cautions():
     other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
     assert cautions({"kl": 0.0, "reward_zero_std": 1.0}, [f"{DATA_NOTE}twice"], **other) == []

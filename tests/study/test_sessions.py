@@ -13,10 +13,8 @@ from typer.testing import CliRunner
 
 from autorl.cli import app
 from autorl.core.seeds import SeedPlan
-from autorl.core.types import FrozenMap
 from autorl.report.html import report_html
 from autorl.report.reading import open_view
-from autorl.store.events import SessionBegun
 from autorl.store.provenance import _recorded_hash
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
@@ -81,18 +79,6 @@ def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, mo
     assert line in report_html(view)
     view.close()
     assert line.partition(": ")[2] in " ".join(read_study(folder).manifest.notes)
-
-
-def test_a_session_that_recorded_nothing_changes_nothing(tmp_path, request):
-    folder = tmp_path / "study"
-    study = Study.create(load_spec(small(tmp_path)), folder)
-    study.store.append(
-        SessionBegun(FrozenMap(session(study.spec, user_files(study.spec)), python="2.7"))
-    )
-    study.close()
-    resumed = autorl("resume", folder, "-q")
-    assert resumed.exit_code == 0
-    assert CHANGED not in resumed.output + autorl("watch", folder, "--once").output
 
 
 def test_an_edited_function_and_an_edited_script_are_named(tmp_path):

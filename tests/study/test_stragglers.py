@@ -75,14 +75,6 @@ def test_the_most_overdue_come_first_by_what_they_were_predicted():
     assert situation.chosen(90.0, slots=6) == ["1.0"]
 
 
-def test_the_pace_is_the_median_of_those_that_ended():
-    situation = Situation(lengths=(100, 100, 100, 50, 50))
-    for number, seconds in ((0, 10.0), (1, 10.0), (2, 1000.0)):
-        situation.end(number, seconds)
-    assert situation.chosen(9.0, slots=3) == []
-    assert situation.chosen(10.5, slots=3) == ["3.0"], "50 steps take 5 s"
-
-
 def test_a_segment_that_is_handed_out_again_began_when_it_was_first():
     situation = Situation()
     situation.end(0)

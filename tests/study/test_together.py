@@ -69,16 +69,6 @@ def test_the_failure_of_one_study_ends_that_one_only(studies, tmp_path):
     assert events(bad.study, "finished") == 0
 
 
-def test_a_study_that_is_over_says_its_result_and_trains_nothing(studies):
-    begun = studies(first={}, second={})
-    run_together(begun[:1])
-    sessions = events(begun[0], "session")
-    first, second = run_together(begun)
-    assert first.result.test is not None
-    assert second.result.test is not None
-    assert events(begun[0], "session") == sessions == 1
-
-
 def test_an_interruption_keeps_what_every_study_has_recorded(studies, tmp_path):
     begun = studies(**STUDIES)
 

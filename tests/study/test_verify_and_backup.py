@@ -93,16 +93,6 @@ def test_a_broken_chain_is_named_with_what_can_be_saved(tmp_path, whole_table):
     assert table(tmp_path / "copy") == whole_table
 
 
-def test_tables_are_derived_anew_in_a_copy(tmp_path, whole_table):
-    folder = part_of(tmp_path / "s", 40, **KEPT)
-    change(folder, "UPDATE reports SET value = 0")
-    with pytest.raises(InputError, match="table reports does not follow from the events"):
-        backup(folder, tmp_path / "copy")
-    backup(folder, tmp_path / "copy", until=verify(folder).events)
-    finish(tmp_path / "copy")
-    assert table(tmp_path / "copy") == whole_table
-
-
 def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
