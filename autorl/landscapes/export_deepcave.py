@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.core.types import InputError
 from autorl.landscapes._queries import Measurement
 from autorl.landscapes.export import fresh
-from autorl.space.configspace_rules import exported_name, exported_value
+from autorl.space.configspace import exported_name, exported_value
 
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset

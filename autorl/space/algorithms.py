@@ -11,7 +11,7 @@ from dataclasses import replace
 from autorl.core.plain_text import shown
 from autorl.core.types import Config, InputError
 from autorl.space.canonical import frozen
-from autorl.space.hierarchy import Hierarchy
+from autorl.space.hierarchy import by_name
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.rules import check_constants
 from autorl.space.space import Space
@@ -53,9 +53,8 @@ def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
         hyperparameters += prefixed.values()
         forbidden += [clause.renamed(prefixed) for clause in space.forbidden]
         constraints += [rule.renamed(prefixed) for rule in space.constraints]
-    hierarchy = Hierarchy.build(hyperparameters, conditions)
-    check_constants(constants, hierarchy.hyperparameters)
-    return Space(hierarchy, forbidden, constraints, constants)
+    check_constants(constants, by_name(hyperparameters))
+    return Space(hyperparameters, conditions, forbidden, constraints, constants)
 
 
 def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:

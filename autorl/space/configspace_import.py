@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import InputError, freeze
-from autorl.space.canonical import frozen
-from autorl.space.configspace_rules import ONE_MINUS, read_condition_text, read_forbidden_clause
+from autorl.space.canonical import frozen, spelled
+from autorl.space.configspace import FORBIDDEN, NEGATED, ONE_MINUS, imported_value, ordered
 from autorl.space.define import define_space
-from autorl.space.hyperparameter import Hyperparameter, Scale
+from autorl.space.expressions import FLIPPED
+from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
 
 if TYPE_CHECKING:
     import ConfigSpace
 
-_SCALE: Mapping[bool, Scale] = {False: "linear", True: "log"}  # by ConfigSpace's `log`
+_SIGNS = {**{name: sign for sign, name in FORBIDDEN.items()}, "NotEquals": "!=", "In": "in"}
 
 
 def from_configspace(source: ConfigSpace.ConfigurationSpace) -> Space:
@@ -27,66 +28,123 @@ def from_configspace(source: ConfigSpace.ConfigurationSpace) -> Space:
             distributions, a name with other characters than letters, digits and `_ - / .`.
     """
     items = {name: _import_hyperparameter(item) for name, item in source.items()}
-    conditions = {
-        items[condition.child.name].name: read_condition_text(condition, items)
-        for condition in source.conditions
-    }
-    forbidden: list[Mapping[str, Any]] = []
-    constraints: list[str] = []
-    for clause in source.forbidden_clauses:
-        rule = read_forbidden_clause(clause, items)
-        if isinstance(rule, str):
-            constraints.append(rule)
-        else:
-            forbidden.append(rule)
+    rules = [_forbidden_rule(clause, items) for clause in source.forbidden_clauses]
     return define_space(
-        items.values(), conditions=conditions, forbidden=forbidden, constraints=constraints
+        items.values(),
+        conditions={
+            items[condition.child.name].name: _condition_text(condition, items)
+            for condition in source.conditions
+        },
+        forbidden=[rule for rule in rules if not isinstance(rule, str)],
+        constraints=[rule for rule in rules if isinstance(rule, str)],
     )
 
 
 def _import_hyperparameter(item: Any) -> Hyperparameter:
-    import ConfigSpace
-
+    kind = type(item).__name__
     meta = item.meta or {}
-    default = frozen(item.default_value)
-    changeable = bool(meta.get("changeable", False))
-    if isinstance(item, ConfigSpace.Constant):
-        return Hyperparameter.constant(item.name, _read_json(meta, frozen(item.value)))
-    if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "range" in meta:
-        lower, upper, default, scale = meta["range"]  # as they were: ConfigSpace rounds them
+    options = {"default": frozen(item.default_value), "changeable": bool(meta.get("changeable"))}
+
+    def read(value: object) -> Any:
+        value = frozen(value)
+        return freeze(json.loads(value)) if meta.get("json") else value  # type: ignore[arg-type]
+
+    if kind == "Constant":
+        return Hyperparameter.constant(item.name, read(item.value))
+    if kind == "UniformFloatHyperparameter" and "range" in meta:
+        # As they were: ConfigSpace rounds them.
+        lower, upper, options["default"], scale = meta["range"]
         name = item.name.removesuffix(ONE_MINUS)
-        return Hyperparameter.real(
-            name, lower, upper, scale=scale, default=default, changeable=changeable
-        )
-    is_float = isinstance(item, ConfigSpace.UniformFloatHyperparameter)
-    if is_float or isinstance(item, ConfigSpace.UniformIntegerHyperparameter):
-        build = Hyperparameter.real if is_float else Hyperparameter.integer
-        return build(
-            item.name,
-            frozen(item.lower),
-            frozen(item.upper),
-            scale=_SCALE[bool(item.log)],
-            default=default,
-            changeable=changeable,
-        )
-    is_ordinal = isinstance(item, ConfigSpace.OrdinalHyperparameter)
-    if is_ordinal or isinstance(item, ConfigSpace.CategoricalHyperparameter):
+        return Hyperparameter.real(name, lower, upper, scale=scale, **options)
+    if kind in ("UniformFloatHyperparameter", "UniformIntegerHyperparameter"):
+        build = Hyperparameter.real if "Float" in kind else Hyperparameter.integer
+        bounds = frozen(item.lower), frozen(item.upper)
+        return build(item.name, *bounds, scale="log" if item.log else "linear", **options)
+    options["default"] = read(item.default_value)
+    if kind == "OrdinalHyperparameter":
+        return Hyperparameter.ordinal(item.name, map(read, item.sequence), **options)
+    if kind == "CategoricalHyperparameter":
         # Equal weights are what every choice has without any.
-        if not is_ordinal and item.weights is not None and len(set(item.weights)) > 1:
+        if item.weights is not None and len(set(item.weights)) > 1:
             raise InputError(
                 "weighted choices are not supported", key=f"hyperparameters.{item.name}"
             )
-        choices = [
-            _read_json(meta, frozen(choice))
-            for choice in (item.sequence if is_ordinal else item.choices)
-        ]
-        choose = Hyperparameter.ordinal if is_ordinal else Hyperparameter.categorical
-        return choose(item.name, choices, default=_read_json(meta, default), changeable=changeable)
-    kind = type(item).__name__
+        return Hyperparameter.categorical(item.name, map(read, item.choices), **options)
     raise InputError(
         f"{kind} is not supported: give uniform bounds", key=f"hyperparameters.{item.name}"
     )
 
 
-def _read_json(meta: Mapping[str, Any], value: Any) -> Any:
-    return freeze(json.loads(value)) if meta.get("json") else value
+def _joined(rule: Any, write: Any) -> str:
+    """Write the parts of a conjunction between `and` or `or`, each by `write`."""
+    word = " and " if type(rule).__name__.endswith("AndConjunction") else " or "
+    return word.join(f"({write(part)})" for part in rule.components)
+
+
+def _condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> str:
+    """Write a ConfigSpace condition or conjunction as an expression."""
+    if hasattr(condition, "components"):
+        return _joined(condition, lambda part: _condition_text(part, items))
+    parent = items[condition.parent.name]
+    sign = _SIGNS[type(condition).__name__.removesuffix("Condition")]
+    if sign == "in":
+        values: Any = [imported_value(parent, value) for value in condition.values]
+    else:
+        values = imported_value(parent, condition.value)
+    if parent.scale == "flipped_log":
+        sign = FLIPPED.get(sign, sign)
+    return f"{parent.name} {sign} {spelled(values)}"
+
+
+def _forbidden_rule(clause: Any, items: Mapping[str, Hyperparameter]) -> Mapping[str, Any] | str:
+    """Read a forbidden clause.
+
+    Returns:
+        A combination of values where it is one, otherwise the text of a constraint.
+    """
+    kind = type(clause).__name__
+    parts = clause.components if kind == "ForbiddenAndConjunction" else [clause]
+    listed = {type(part).__name__ for part in parts} <= {
+        "ForbiddenEqualsClause",
+        "ForbiddenInClause",
+    }
+    # A combination names each hyperparameter once.
+    if listed and len({part.hyperparameter.name for part in parts}) == len(parts):
+        return {items[part.hyperparameter.name].name: _listed(part, items) for part in parts}
+    if hasattr(clause, "components"):
+        return f"not ({_forbidden_text(clause, items)})"
+    left, sign, right = _triple(clause, items)
+    return f"{left} {NEGATED[sign]} {right}"
+
+
+def _listed(part: Any, items: Mapping[str, Hyperparameter]) -> list[Any]:
+    values = list(part.values) if hasattr(part, "values") else [part.value]
+    return [imported_value(items[part.hyperparameter.name], value) for value in values]
+
+
+def _forbidden_text(clause: Any, items: Mapping[str, Hyperparameter]) -> str:
+    if hasattr(clause, "components"):
+        return _joined(clause, lambda part: _forbidden_text(part, items))
+    return " ".join(_triple(clause, items))
+
+
+def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str, str]:
+    """Split a comparison or relation into left side, sign and right side."""
+    kind = type(clause).__name__.removeprefix("Forbidden")
+    if kind.endswith("Relation"):
+        left, right = (
+            f"(1 - {item.name})" if item.scale == "flipped_log" else item.name
+            for item in (items[clause.left.name], items[clause.right.name])
+        )
+        return left, _SIGNS[kind.removesuffix("Relation")], right
+    item = items[clause.hyperparameter.name]
+    sign = _SIGNS[kind.removesuffix("Clause")]
+    if sign == "in":
+        return item.name, sign, spelled(_listed(clause, items))
+    if item.type == "ordinal" and not ordered(item, sign):
+        raise InputError(
+            f"an order of {item.name!r} other than ascending numbers "
+            "is not supported in forbidden clauses"
+        )
+    sign = FLIPPED[sign] if item.scale == "flipped_log" else sign
+    return item.name, sign, spelled(imported_value(item, clause.value))

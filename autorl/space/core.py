@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autorl.core.plain_text import one_of, shown
 from autorl.core.types import Config, InputError
 from autorl.space.canonical import canonical_json, jsonable, sha256
-from autorl.space.hierarchy import Hierarchy
+from autorl.space.hierarchy import active_part, parents_first
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.rules import check_constants
 from autorl.space.tree import Forbidden, Rule
@@ -29,47 +29,54 @@ class SpaceCore:
     Text, files and ConfigSpace are read by `define_space`, `load_space` and `from_configspace`.
 
     Args:
-        hierarchy: the hyperparameters and when each is active.
+        hyperparameters: in the order of vectors, but that parents come before their children.
+        conditions: of the hyperparameters that are not always active.
         forbidden: combinations of values that are not valid.
         constraints: what every valid configuration satisfies, unless it names an inactive
             hyperparameter.
         constants: numbers that constraints may use by name.
 
     Attributes:
-        names: every hyperparameter, parents before their children, otherwise in the order given:
-            the order of vectors.
+        names: every hyperparameter, in the order of vectors.
         hyperparameters: by name, in the same order.
-        conditions: of the hyperparameters that have one.
         changeable: hyperparameters that population-based training may alter while a run goes on.
+        missing: names in constraints that still need a number: see `with_constants`.
 
     Raises:
-        InputError: the default configuration is not valid. `key` names the rule.
+        InputError: a condition in a circle or that never holds, or a default configuration that is
+            not valid. `key` names the rule.
     """
 
     def __init__(
         self,
-        hierarchy: Hierarchy,
+        hyperparameters: Iterable[Hyperparameter],
+        conditions: Mapping[str, Rule],
         forbidden: Sequence[Forbidden] = (),
         constraints: Sequence[Rule] = (),
-        constants: Mapping[str, float] = MappingProxyType({}),
+        constants: Mapping[str, float] | None = None,
     ) -> None:
-        self.hierarchy = hierarchy
-        self.names: tuple[str, ...] = tuple(hierarchy.hyperparameters)
-        self.hyperparameters: Mapping[str, Hyperparameter] = MappingProxyType(
-            dict(hierarchy.hyperparameters)
-        )
-        self.conditions: Mapping[str, Rule] = MappingProxyType(dict(hierarchy.conditions))
-        self.constants: Mapping[str, float] = MappingProxyType(dict(constants))
+        self.hyperparameters: Mapping[str, Hyperparameter]
+        self.hyperparameters = parents_first(hyperparameters, conditions)
+        self.names: tuple[str, ...] = tuple(self.hyperparameters)
+        self.conditions: Mapping[str, Rule] = dict(conditions)
         self.forbidden: tuple[Forbidden, ...] = tuple(forbidden)
-        self.constraints: tuple[Rule, ...] = tuple(constraints)
         self.changeable: frozenset[str] = frozenset(
             name for name, item in self.hyperparameters.items() if item.changeable
         )
-        self._rules: tuple[Forbidden | Rule, ...] = (*self.forbidden, *self.constraints)
+        self._constrain(constraints, constants or {})
+
+    def _constrain(self, constraints: Sequence[Rule], constants: Mapping[str, float]) -> None:
+        """Take on constraints, as far as their numbers are known."""
+        self.constraints: tuple[Rule, ...] = tuple(constraints)
+        self.constants: Mapping[str, float] = dict(constants)
+        self._rules: Mapping[str, Forbidden | Rule] = {
+            **{f"forbidden[{place}]": rule for place, rule in enumerate(self.forbidden)},
+            **{f"constraints[{place}]": rule for place, rule in enumerate(self.constraints)},
+        }
         # Sorted: a set of text has another order in every process, and messages name the first.
-        self._missing = sorted({name for rule in self.constraints for name in rule.missing})
+        self.missing = tuple(sorted({name for rule in self.constraints for name in rule.missing}))
         # Rules that lack numbers cannot be judged yet: a study gives them, by `with_constants`.
-        if not self._missing:
+        if not self.missing:
             self._check_default()
 
     # Configurations
@@ -77,7 +84,7 @@ class SpaceCore:
     def default(self) -> Config:
         """Return the default configuration: the default of every hyperparameter that is active."""
         self._require_constants()
-        return Config(self.hierarchy.active_part(self._defaults))
+        return self.active_part(self._defaults)
 
     def sample(self, rng: np.random.Generator) -> Config:
         """Draw a valid configuration, uniform in the unit cube, by rejection.
@@ -87,7 +94,7 @@ class SpaceCore:
         """
         config = self.try_sample(rng, MAX_TRIES)
         if config is None:
-            rules = ", ".join(rule.describe() for rule in self._rules)
+            rules = ", ".join(rule.describe() for rule in self._rules.values())
             raise InputError(
                 f"the space looks empty: none of {MAX_TRIES} random configurations "
                 f"is valid under {rules}"
@@ -105,7 +112,12 @@ class SpaceCore:
 
     def is_valid(self, config: Mapping[str, object]) -> bool:
         """Tell whether `check` accepts `config`."""
-        return self._problem(config) is None
+        self._require_constants()
+        try:
+            self.check(config)
+        except InputError:
+            return False
+        return True
 
     def check(self, config: Mapping[str, object]) -> None:
         """Require exactly the active hyperparameters, in their domains, and every rule kept.
@@ -113,10 +125,20 @@ class SpaceCore:
         Raises:
             InputError: it is not so; `key` names the hyperparameters, the message the rule.
         """
-        problem = self._problem(config)
-        if problem is not None:
-            key, message = problem
-            raise InputError(message, key=key)
+        self.require_known(config)
+        for name, hyperparameter in self.hyperparameters.items():
+            problem = hyperparameter.problem(config[name]) if name in config else None
+            if problem:
+                raise InputError(problem, key=name)
+        active = self.active(config)
+        for name in self.names:
+            if name in active and name not in config:
+                raise InputError("no value given", key=name)
+            if name in config and name not in active:
+                raise InputError(self._inactive(name), key=name)
+        # Last: a rule computes with the values, which are in their domains by now.
+        for rule in self.violated(config):
+            raise InputError(f"breaks the {rule.describe()}", key=", ".join(sorted(rule.names)))
 
     def config(self, values: Mapping[str, object]) -> Config:
         """Make a valid configuration of values of any origin.
@@ -129,11 +151,11 @@ class SpaceCore:
             InputError: an unknown or inactive hyperparameter, a value outside its domain, a broken
                 rule.
         """
-        self._require_known(values)
+        self.require_known(values)
         canonical = {
             name: self.hyperparameters[name].canonical(value) for name, value in values.items()
         }
-        config = Config(self.hierarchy.active_part(self._defaults | canonical))
+        config = self.active_part(self._defaults | canonical)
         for name in values:
             if name not in config:
                 raise InputError(self._inactive(name), key=name)
@@ -142,7 +164,16 @@ class SpaceCore:
 
     def active(self, config: Mapping[str, object]) -> frozenset[str]:
         """Name the hyperparameters that are active, given their parents' values in `config`."""
-        return self.hierarchy.active_names(config)
+        part = self.active_part(config)
+        return frozenset(
+            name
+            for name in self.names
+            if name not in self.conditions or self.conditions[name].holds(part)
+        )
+
+    def active_part(self, values: Mapping[str, object]) -> Config:
+        """Keep the values of active hyperparameters, in the order of vectors."""
+        return Config(active_part(self.names, self.conditions, values))
 
     def is_active(self, name: str, config: Mapping[str, object]) -> bool:
         """Tell whether `name` is active in `config`."""
@@ -151,7 +182,7 @@ class SpaceCore:
     def violated(self, config: Mapping[str, object]) -> tuple[Forbidden | Rule, ...]:
         """List the forbidden combinations and constraints that `config` breaks."""
         self._require_constants()
-        return tuple(rule for rule in self._rules if rule.violated(config))
+        return tuple(rule for rule in self._rules.values() if rule.violated(config))
 
     # The unit cube
 
@@ -164,7 +195,7 @@ class SpaceCore:
         Raises:
             InputError: an unknown hyperparameter or choice.
         """
-        self._require_known(config)
+        self.require_known(config)
         vector = np.full(len(self.names), np.nan)
         for position, (name, hyperparameter) in enumerate(self.hyperparameters.items()):
             if name in config:
@@ -190,11 +221,6 @@ class SpaceCore:
 
     # Structure
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Names in constraints that still need a number: see `with_constants`."""
-        return tuple(self._missing)
-
     def with_constants(self, constants: Mapping[str, float]) -> Self:
         """Give numbers to the names that constraints use, such as `{"n_envs": 8}`.
 
@@ -211,7 +237,10 @@ class SpaceCore:
             replace(rule, numbers={name: numbers[name] for name in rule.constants & {*numbers}})
             for rule in self.constraints
         ]
-        return type(self)(self.hierarchy, self.forbidden, rules, numbers)
+        space = copy.copy(self)
+        vars(space).pop("hash", None)
+        space._constrain(rules, numbers)
+        return space
 
     @cached_property
     def hash(self) -> str:
@@ -258,10 +287,6 @@ class SpaceCore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.names)})"
 
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[Any, ...]]:
-        parts = (self.hierarchy, self.forbidden, self.constraints, dict(self.constants))
-        return type(self), parts
-
     def __deepcopy__(self, memo: object) -> Self:
         return self  # immutable
 
@@ -269,32 +294,11 @@ class SpaceCore:
     def _defaults(self) -> dict[str, Any]:
         return {name: item.default for name, item in self.hyperparameters.items()}
 
-    def _problem(self, config: Mapping[str, object]) -> tuple[str, str] | None:
-        """Find the first fault of a configuration: (key, message)."""
-        try:
-            self._require_known(config)
-        except InputError as error:
-            return str(error.key), error.message
-        for name, hyperparameter in self.hyperparameters.items():
-            problem = hyperparameter.problem(config[name]) if name in config else None
-            if problem:
-                return name, problem
-        active = self.active(config)
-        for name in self.names:
-            if name in active and name not in config:
-                return name, "no value given"
-            if name in config and name not in active:
-                return name, self._inactive(name)
-        # Last: a rule computes with the values, which are in their domains by now.
-        broken = self.violated(config)
-        if broken:
-            return ", ".join(sorted(broken[0].names)), f"breaks the {broken[0].describe()}"
-        return None
-
     def _inactive(self, name: str) -> str:
         return f"{shown(name)} is inactive here: it needs {self.conditions[name].text}"
 
-    def _require_known(self, names: Mapping[str, object]) -> None:
+    def require_known(self, names: Iterable[str]) -> None:
+        """Raise `InputError` for a name that no hyperparameter has."""
         for name in names:
             if name not in self.hyperparameters:
                 raise InputError(
@@ -302,31 +306,25 @@ class SpaceCore:
                 )
 
     def _require_constants(self) -> None:
-        if self._missing:
+        if self.missing:
             users = [rule.text for rule in self.constraints if rule.missing]
             raise InputError(
-                f"the constraint {shown(users[0])} uses {shown(self._missing[0])}, "
+                f"the constraint {shown(users[0])} uses {shown(self.missing[0])}, "
                 "which is not a hyperparameter: give it a value under `constants`",
                 key="constraints",
             )
 
     def _check_default(self) -> None:
         config = self.default()
-        broken = self.violated(config)
-        if not broken:
-            return
-        rule = broken[0]
-        values = canonical_json({name: config[name] for name in self.names if name in rule.names})
-        # Two mistakes look alike here. The draws are the same every time, and so is the message.
-        if self.try_sample(np.random.default_rng(0), MAX_TRIES) is None:
-            message = f"no configuration satisfies the {rule.describe()}: the space is empty"
-        else:
+        for key, rule in self._rules.items():
+            if not rule.violated(config):
+                continue
+            values = {name: config[name] for name in self.names if name in rule.names}
             message = (
-                f"the default configuration breaks it ({rule.describe()}, defaults {values}): "
-                "change a default"
+                f"the default configuration breaks it ({rule.describe()}, defaults "
+                f"{canonical_json(values)}): change a default"
             )
-        place = self._rules.index(rule)
-        n_forbidden = len(self.forbidden)
-        if place < n_forbidden:
-            raise InputError(message, key=f"forbidden[{place}]")
-        raise InputError(message, key=f"constraints[{place - n_forbidden}]")
+            # Two mistakes look alike here. The draws, and so the message, are always the same.
+            if self.try_sample(np.random.default_rng(0), MAX_TRIES) is None:
+                message = f"no configuration satisfies the {rule.describe()}: the space is empty"
+            raise InputError(message, key=key)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from autorl.core.plain_text import one_of, shown
 from autorl.core.types import InputError
 from autorl.space.expressions import keyed
-from autorl.space.hierarchy import Hierarchy, by_name
+from autorl.space.hierarchy import by_name
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.rules import check_constants, read_condition, read_constraint, read_forbidden
 from autorl.space.space import Space
@@ -37,11 +37,10 @@ def define_space(
 
     Raises:
         InputError: an inconsistent definition, or a default configuration that is not valid. `key`
-            names it. Errors of conditions come first, then those of constants,
-            forbidden combinations, constraints and the default.
+            names it.
     """
     named = by_name(hyperparameters)
-    hierarchy = Hierarchy.build(named.values(), _read_conditions(conditions or {}, named))
+    parsed = _read_conditions(conditions or {}, named)
     numbers = check_constants(constants or {}, named)
     clauses = [
         keyed(f"forbidden[{i}]", read_forbidden, clause, named)
@@ -51,7 +50,7 @@ def define_space(
         keyed(f"constraints[{i}]", read_constraint, text, named, numbers)
         for i, text in enumerate(constraints)
     ]
-    return Space(hierarchy, clauses, rules, numbers)
+    return Space(named.values(), parsed, clauses, rules, numbers)
 
 
 def _read_conditions(

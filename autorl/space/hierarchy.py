@@ -1,11 +1,10 @@
-"""Hyperparameters and when each is active: parents before their children."""
+"""When each hyperparameter is active, and the order in which parents come first."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from autorl.core.plain_text import shown
@@ -16,102 +15,37 @@ from autorl.space.tree import Comparison, Junction, Rule, Tree
 _MAX_CASES = 200_000  # joint values of ancestors that are tried before a condition is refused
 
 
-@dataclass(frozen=True)
-class Hierarchy:
-    """Hyperparameters with the conditions under which they are active.
+def active_part(
+    names: Iterable[str], conditions: Mapping[str, Rule], values: Mapping[str, object]
+) -> dict[str, Any]:
+    """Keep the values of active hyperparameters.
 
-    Build it with `build`, which orders and checks. A copy by pickle is not checked again.
+    A parent without a value counts as inactive.
 
-    Attributes:
-        hyperparameters: by name, parents before their children, otherwise in the order given.
-        conditions: of the hyperparameters that have one, over hyperparameters of this hierarchy.
+    Args:
+        names: of hyperparameters, parents first.
+        conditions: of those that have one.
+        values: by name.
     """
+    part: dict[str, Any] = {}
+    for name in names:
+        if name in values:
+            condition = conditions.get(name)
+            if condition is None or condition.holds(part):
+                part[name] = values[name]
+    return part
 
-    hyperparameters: Mapping[str, Hyperparameter]
-    conditions: Mapping[str, Rule]
 
-    @classmethod
-    def build(
-        cls, hyperparameters: Iterable[Hyperparameter], conditions: Mapping[str, Rule]
-    ) -> Hierarchy:
-        """Order hyperparameters and check that each can be active.
-
-        Raises:
-            InputError: a name twice, no hyperparameter, conditions in a circle, or one that never
-                holds. `key` says where.
-        """
-        named = by_name(hyperparameters)
-        names = _parents_first(list(named), conditions)
-        hierarchy = cls({name: named[name] for name in names}, dict(conditions))
-        for name in names:
-            if name in conditions and not hierarchy._can_be_active(name):
-                raise InputError(
-                    f"{shown(name)} can never be active: "
-                    "its condition contradicts itself or its parents' conditions",
-                    key=f"conditions.{name}",
-                )
-        return hierarchy
-
-    def active_part(self, values: Mapping[str, object]) -> dict[str, Any]:
-        """Keep the values of active hyperparameters, parents first.
-
-        A parent without a value counts as inactive.
-        """
-        names = self.active_names(values)
-        return {
-            name: values[name] for name in self.hyperparameters if name in names & values.keys()
-        }
-
-    def active_names(self, values: Mapping[str, object]) -> frozenset[str]:
-        """Name the active hyperparameters, with or without a value of their own."""
-        parent_values: dict[str, Any] = {}
-        names: list[str] = []
-        for name in self.hyperparameters:
-            condition = self.conditions.get(name)
-            if condition is None or condition.holds(parent_values):
-                names.append(name)
-                if name in values:
-                    parent_values[name] = values[name]
-        return frozenset(names)
-
-    def ancestors(self, name: str) -> set[str]:
-        """Name every hyperparameter that decides whether `name` is active."""
-        ancestors: set[str] = set()
-        waiting = [name]
-        while waiting:
-            condition = self.conditions.get(waiting.pop())
-            if condition is not None:
-                # Sorted: a set of text has another order in every process.
-                waiting.extend(sorted(condition.names - ancestors))
-                ancestors |= condition.names
-        return ancestors
-
-    def _can_be_active(self, name: str) -> bool:
-        """Try all joint values of ancestors that some comparison tells apart."""
-        ancestors = self.ancestors(name)
-        chain = [ancestor for ancestor in self.hyperparameters if ancestor in ancestors]
-        tests = [
-            test
-            for member in (*chain, name)
-            if member in self.conditions
-            for test in _comparisons(self.conditions[member].tree)
-        ]
-        cases = [
-            _representatives([test for test in tests if test.parent.name == ancestor])
-            for ancestor in chain
-        ]
-        if math.prod(map(len, cases)) > _MAX_CASES:
-            raise InputError(
-                "the condition hangs on too many others to be checked", key=f"conditions.{name}"
-            )
-        condition = self.conditions[name]
-        above = Hierarchy(
-            {member: self.hyperparameters[member] for member in chain}, self.conditions
-        )
-        return any(
-            condition.holds(above.active_part(dict(zip(chain, values, strict=True))))
-            for values in itertools.product(*cases)
-        )
+def ancestors_of(name: str, conditions: Mapping[str, Rule]) -> set[str]:
+    """Name every hyperparameter that decides whether `name` is active."""
+    ancestors: set[str] = set()
+    waiting = [name]
+    while waiting:
+        condition = conditions.get(waiting.pop())
+        if condition is not None:
+            waiting.extend(condition.names - ancestors)
+            ancestors |= condition.names
+    return ancestors
 
 
 def by_name(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Hyperparameter]:
@@ -130,13 +64,20 @@ def by_name(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Hyperparamet
     return named
 
 
-def _parents_first(names: list[str], conditions: Mapping[str, Rule]) -> tuple[str, ...]:
-    """Order names by depth-first search, each parent before its children.
+def parents_first(
+    hyperparameters: Iterable[Hyperparameter], conditions: Mapping[str, Rule]
+) -> dict[str, Hyperparameter]:
+    """Map names to hyperparameters, each parent before its children.
+
+    Otherwise they stay in the order given.
 
     Raises:
-        InputError: conditions depend on one another in a circle.
+        InputError: a name twice, no hyperparameter, conditions in a circle, or one that never
+            holds. `key` says where.
     """
-    placed: dict[str, None] = {}
+    named = by_name(hyperparameters)
+    given = list(named)
+    placed: dict[str, Hyperparameter] = {}
 
     def place(name: str, path: tuple[str, ...]) -> None:
         if name in path:
@@ -148,13 +89,46 @@ def _parents_first(names: list[str], conditions: Mapping[str, Rule]) -> tuple[st
             return
         if name in conditions:
             # In the order of the file, not of the set: hashes and vectors follow this order.
-            for parent in sorted(conditions[name].names, key=names.index):
+            for parent in sorted(conditions[name].names, key=given.index):
                 place(parent, (*path, name))
-        placed[name] = None
+        placed[name] = named[name]
 
-    for name in names:
+    for name in given:
         place(name, ())
-    return tuple(placed)
+    for name in placed:
+        if name in conditions and not _can_be_active(name, list(placed), conditions):
+            raise InputError(
+                f"{shown(name)} can never be active: "
+                "its condition contradicts itself or its parents' conditions",
+                key=f"conditions.{name}",
+            )
+    return placed
+
+
+def _can_be_active(name: str, names: list[str], conditions: Mapping[str, Rule]) -> bool:
+    """Try all joint values of ancestors that some comparison tells apart."""
+    ancestors = ancestors_of(name, conditions)
+    chain = [ancestor for ancestor in names if ancestor in ancestors]
+    tests = [
+        test
+        for member in (*chain, name)
+        if member in conditions
+        for test in _comparisons(conditions[member].tree)
+    ]
+    cases = [
+        _representatives([test for test in tests if test.parent.name == ancestor])
+        for ancestor in chain
+    ]
+    if math.prod(map(len, cases)) > _MAX_CASES:
+        raise InputError(
+            "the condition hangs on too many others to be checked", key=f"conditions.{name}"
+        )
+    return any(
+        conditions[name].holds(
+            active_part(chain, conditions, dict(zip(chain, values, strict=True)))
+        )
+        for values in itertools.product(*cases)
+    )
 
 
 def _comparisons(tree: Tree) -> Iterator[Comparison]:

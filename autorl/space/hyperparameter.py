@@ -121,10 +121,7 @@ class Hyperparameter:
 
         Choices are strings, numbers, booleans, None, or (nested) lists and mappings of those.
         """
-        values = tuple(frozen(choice) for choice in choices)
-        if default is UNSET:
-            default = values[0] if values else None
-        return cls(name, "categorical", None, None, values, "linear", frozen(default), changeable)
+        return cls._discrete(name, "categorical", choices, default, changeable)
 
     @classmethod
     def ordinal(
@@ -136,10 +133,16 @@ class Hyperparameter:
         changeable: bool = False,
     ) -> Hyperparameter:
         """Make a choice with an order, smallest first."""
+        return cls._discrete(name, "ordinal", choices, default, changeable)
+
+    @classmethod
+    def _discrete(
+        cls, name: str, kind: Kind, choices: Iterable[object], default: object, changeable: bool
+    ) -> Hyperparameter:
         values = tuple(frozen(choice) for choice in choices)
-        if default is UNSET:
-            default = values[len(values) // 2] if values else None
-        return cls(name, "ordinal", None, None, values, "linear", frozen(default), changeable)
+        if default is UNSET and values:
+            default = values[len(values) // 2 if kind == "ordinal" else 0]
+        return cls(name, kind, None, None, values, "linear", frozen(default), changeable)
 
     @classmethod
     def constant(cls, name: str, value: object) -> Hyperparameter:
@@ -325,29 +328,27 @@ class Hyperparameter:
 
     def _check_bounds(self) -> None:
         lower, upper = self.bounds
+        kind = self.type
         if self.scale not in SCALES:
-            raise self._wrong(
-                "scale", f"expected one of {', '.join(SCALES)}, got {shown(self.scale)}"
-            )
-        if not lower < upper:
-            raise self._wrong(
-                "upper", f"upper must be greater than lower, got lower {lower} and upper {upper}"
-            )
-        if self.type == "int" and max(abs(lower), abs(upper)) > _LARGEST_INT:
-            raise self._wrong(
-                "upper", f"integers beyond 2**53 are not supported, got {lower}..{upper}"
-            )
-        if self.type == "int" and self.scale == "flipped_log":
-            raise self._wrong(
-                "scale", "flipped_log is for float hyperparameters; int takes linear or log"
-            )
-        if self.scale == "log" and lower <= 0:
-            raise self._wrong("lower", f"the log scale needs lower > 0, got {lower}")
-        if self.scale == "flipped_log" and upper >= 1:
-            raise self._wrong(
-                "upper", f"the flipped_log scale (log of 1 - x) needs upper < 1, got {upper}"
-            )
-        if not math.isfinite(self._scaled[1]) or self._scaled[1] <= 0:
+            expected = f"expected one of {', '.join(SCALES)}"
+            raise self._wrong("scale", f"{expected}, got {shown(self.scale)}")
+        log = self.scale == "log"
+        flipped = self.scale == "flipped_log"
+        scaled = f"the {self.scale} scale{' (log of 1 - x)' if flipped else ''} needs"
+        for wrong, field, message in (
+            (not lower < upper, "upper", f"upper must be greater than lower {lower}, got {upper}"),
+            (
+                kind == "int" and max(abs(lower), abs(upper)) > _LARGEST_INT,
+                "upper",
+                f"integers beyond 2**53 are not supported, got {lower}..{upper}",
+            ),
+            (kind == "int" and flipped, "scale", f"{scaled} a float; int takes linear or log"),
+            (log and lower <= 0, "lower", f"{scaled} lower > 0, got {lower}"),
+            (flipped and upper >= 1, "upper", f"{scaled} upper < 1, got {upper}"),
+        ):
+            if wrong:
+                raise self._wrong(field, message)
+        if not 0 < self._scaled[1] < math.inf:
             raise self._wrong(
                 "upper", f"the range [{lower}, {upper}] is too narrow or too wide for 64-bit floats"
             )

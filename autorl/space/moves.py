@@ -7,14 +7,16 @@ and rounded here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autorl.core.types import Config
 from autorl.space.canonical import is_number
 from autorl.space.core import SpaceCore
+from autorl.space.hierarchy import ancestors_of
 from autorl.space.hyperparameter import Hyperparameter
 
 ANCHORS = 8  # valid configurations a repair starts from
@@ -22,6 +24,14 @@ ANCHOR_TRIES = 200
 GRID = 65  # values of a numeric hyperparameter a repair looks at
 BISECTIONS = 20  # of at most the whole range: to a millionth of it
 ATTEMPTS = 16  # joint perturbations tried before moving one hyperparameter at a time
+
+
+def decode(
+    space: SpaceCore, vector: Sequence[float] | NDArray[np.float64], rng: np.random.Generator
+) -> Config:
+    """Return the valid configuration nearest to `from_unit(vector)`, shape (n,)."""
+    config = space.from_unit(vector)
+    return repair(space, config, rng) if space.violated(config) else config
 
 
 def repair(
@@ -39,7 +49,8 @@ def repair(
     many of the target's values as possible; of several the one with fewest values of `keep` lost,
     then fewest moves, then least distance is taken.
     """
-    target = complete(space, config, rng)
+    space.require_known(config)
+    target = _complete(space, config, rng)
     descended = _descend(space, target, keep)
     if descended is not None:
         return descended
@@ -52,7 +63,7 @@ def repair(
     return min(restored, key=lambda result: _cost(space, target, result, keep))
 
 
-def complete(
+def _complete(
     space: SpaceCore, config: Mapping[str, object], rng: np.random.Generator
 ) -> dict[str, Any]:
     """Give every hyperparameter a value in its domain, inactive ones included.
@@ -69,22 +80,18 @@ def complete(
     }
 
 
-def activate(space: SpaceCore, values: Mapping[str, object]) -> Config:
-    """Return the active part of a complete assignment."""
-    return Config(space.hierarchy.active_part(values))
-
-
 def perturb(
     space: SpaceCore,
     config: Mapping[str, object],
     rng: np.random.Generator,
-    names: Collection[str],
-    *,
-    step: float,
-    resample: float,
+    names: Collection[str] | None = None,
+    step: float = 0.2,
+    resample: float = 0.25,
     factor: float | None = None,
 ) -> Config:
     """Move those of `names` that are active, and keep every other value.
+
+    By default `names` are those that are `changeable`.
 
     Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit
     interval, clipped at the bounds (away from a bound it already sits on); an integer moves by at
@@ -100,6 +107,8 @@ def perturb(
     Returns:
         A valid configuration; `config` itself, or its repair, where no move is valid.
     """
+    names = space.changeable if names is None else names
+    space.require_known(names)
     start = space.config(config) if space.is_valid(config) else repair(space, config, rng)
     movable = [
         name
@@ -129,7 +138,7 @@ def perturb(
         if all(moved[name] == start[name] for name in movable):
             forced = movable[int(rng.integers(len(movable)))]
             moved[forced] = _neighbour(space.hyperparameters[forced], start[forced], rng, end, 1.0)
-        result = _moved(space, start, moved, complete(space, start, rng), names)
+        result = _moved(space, start, moved, _complete(space, start, rng), names)
         if result != start and not space.violated(result):
             return result
     # Tight rules may refuse every joint move and allow single ones.
@@ -151,7 +160,7 @@ def place(
     Returns:
         None if that breaks a rule.
     """
-    result = _moved(space, config, values, complete(space, config, rng), names)
+    result = _moved(space, config, values, _complete(space, config, rng), names)
     return None if space.violated(result) else result
 
 
@@ -168,13 +177,13 @@ def _moved(
     `names` appear or disappear is undone.
     """
     while True:
-        result = activate(space, {**drawn, **moved})
+        result = space.active_part({**drawn, **moved})
         strays = [name for name in {*result} ^ {*start} if name not in names]
         if not strays:
             return result
         # Whether they are active follows from their ancestors: undoing those moves brings them
         # back, and there are fewer moves each time.
-        undone = set[str]().union(*(space.hierarchy.ancestors(name) for name in strays))
+        undone = set[str]().union(*(ancestors_of(name, space.conditions) for name in strays))
         moved = {name: value for name, value in moved.items() if name not in undone}
 
 
@@ -192,7 +201,7 @@ def _move_one(
     """
     for position in rng.permutation(len(movable)):
         name = movable[int(position)]
-        values = complete(space, start, rng)
+        values = _complete(space, start, rng)
         for value in _by_distance(space.hyperparameters[name], start[name]):
             result = _moved(space, start, {name: value}, values, names)
             if result != start and not space.violated(result):
@@ -292,13 +301,13 @@ def _descend(space: SpaceCore, target: dict[str, object], keep: Collection[str])
     """
     values = target
     while True:
-        current = activate(space, values)
+        current = space.active_part(values)
         broken = space.violated(current)
         if not broken:
             return current
         # An ancestor can mend a rule too: one that switches what the rule is about off.
         names = set[str]().union(*(rule.names for rule in broken))
-        names.update(*(space.hierarchy.ancestors(name) for name in list(names)))
+        names.update(*(ancestors_of(name, space.conditions) for name in list(names)))
         involved = [name for name in space.names if name in names]
         groups = (
             [name for name in involved if name not in keep],
@@ -342,7 +351,7 @@ def _single_move(
 
 
 def _n_broken(space: SpaceCore, values: Mapping[str, object]) -> int:
-    return len(space.violated(activate(space, values)))
+    return len(space.violated(space.active_part(values)))
 
 
 def _bisect(space: SpaceCore, good: dict[str, object], name: str, target: object) -> dict[str, Any]:
@@ -382,12 +391,12 @@ def _restore(
     names = sorted(shuffled, key=lambda name: name not in keep)
     for name in names:
         attempt = {**values, name: target[name]}
-        if not space.violated(activate(space, attempt)):
+        if not space.violated(space.active_part(attempt)):
             values = attempt
     for name in names:
         if values[name] != target[name]:
             values = _bisect(space, values, name, target[name])
-    return activate(space, values)
+    return space.active_part(values)
 
 
 def _cost(

@@ -11,7 +11,6 @@ from autorl.core.plain_text import shown
 from autorl.core.types import Config, InputError
 from autorl.space.algorithms import ALGORITHM
 from autorl.space.canonical import spelled
-from autorl.space.hierarchy import Hierarchy
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
 from autorl.space.tree import Comparison, Forbidden, Junction, Rule, Tree
@@ -77,7 +76,8 @@ def restrict(space: Space, name: str, value: object) -> Space:
     conditions = {key: Rule(_text(tree), tree.renamed(remaining)) for key, tree in trees.items()}
     possible = [_possible(clause, name, value, remaining) for clause in space.forbidden]
     return Space(
-        Hierarchy.build(remaining.values(), conditions),
+        remaining.values(),
+        conditions,
         [clause for clause in possible if clause is not None],
         # A rule about a hyperparameter that is never active says nothing.
         [rule for rule in space.constraints if rule.names <= set(remaining)],

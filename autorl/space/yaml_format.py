@@ -83,17 +83,14 @@ def _whole(definition: object, folder: str | Path | None, above: tuple[Path, ...
             )
         try:
             file = find_space(name, folder)
+            content = read_document(file).data
+            _require_a_space(content)
         except InputError as error:
             raise InputError(f"{shortened(name)}: {error.message}", key=EXTENDS) from None
         # Resolved: two spellings of one path are one file.
         if file.resolve() in above:
             raise InputError(f"{name} extends itself", key=EXTENDS)
-        document = read_document(file)
-        try:
-            _require_a_space(document.data)
-        except InputError as error:
-            raise InputError(f"{shortened(name)}: {error.message}", key=EXTENDS) from None
-        return _whole(document.data, file.parent, (*above, file.resolve()))
+        return _whole(content, file.parent, (*above, file.resolve()))
 
     return extended(definition, read_base)
 
@@ -228,9 +225,7 @@ def read_hyperparameter(
     if "schedule" not in entry:
         return [built], {}
     shapes = entry["schedule"]
-    if not isinstance(shapes, list | tuple):
-        shapes = [shapes]
-    return expand(built, shapes)
+    return expand(built, shapes if isinstance(shapes, list | tuple) else [shapes])
 
 
 def to_yaml(space: Space) -> str:
@@ -287,11 +282,7 @@ def _require_a_space(content: object) -> None:
             "the search space is empty: expected `hyperparameters:` and at least one of them"
         )
     if not isinstance(content, Mapping):
-        kind = "a single value"
-        if isinstance(content, list):
-            kind = "a list"
-        elif isinstance(content, str):
-            kind = "text"
+        kind = {list: "a list", str: "text"}.get(type(content), "a single value")
         raise InputError(
             f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}"
         )

@@ -22,31 +22,22 @@ PPO = load_space({
     "constraints": ["batch_size <= n_steps * n_envs"],
     "constants": {"n_envs": 1},
 })  # fmt: skip
-DQN = load_space(
-    {
-        "hyperparameters": {
-            "lr": {"type": "float", "lower": 0, "upper": 1},
-            "tau": {"choices": ["lr", "hard"]},
-        }
-    }
-)
+DQN = load_space({"lr": "uniform(0, 1)", "tau": ["lr", "hard"]})
 
 
 def test_every_hyperparameter_belongs_to_its_algorithm():
     space = compile_algorithms({"ppo": PPO, "dqn": DQN})
     assert space.names[0] == "algorithm"
-    assert set(space.names) == {
-        "algorithm",
-        *(f"ppo.{n}" for n in PPO.names),
-        *(f"dqn.{n}" for n in DQN.names),
-    }
+    parts = {"ppo": PPO, "dqn": DQN}
+    names = {f"{part}.{name}" for part, of_it in parts.items() for name in of_it.names}
+    assert set(space.names) == {"algorithm", *names}
     assert split_algorithm(space.default()) == ("ppo", PPO.default())
     assert space.changeable == {"ppo.target_kl"}
     rng = np.random.default_rng(0)
     seen = set()
     for _ in range(200):
         name, config = split_algorithm(space.sample(rng))
-        {"ppo": PPO, "dqn": DQN}[name].check(config)
+        parts[name].check(config)
         seen.add(name)
     assert seen == {"ppo", "dqn"}
 

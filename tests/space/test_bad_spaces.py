@@ -30,38 +30,20 @@ ENTRIES = [
     ("{type: int, lower: -5, upper: 0, scale: flipped_log}", "scale", "linear or log"),
     ("{type: float, lower: 1, upper: 2, scale: logarithmic}", "scale", "linear, log, flipped_log"),
     ("{type: float, lower: 0, upper: 1, default: 3}", "default", r"outside \[0.0, 1.0\]"),
-    (
-        "{type: ordinal, choices: [1, 2], default: 3}",
-        "default",
-        r"3 is not among the choices \[1, 2\]",
-    ),
+    ("{type: ordinal, choices: [1, 2], default: 3}", "default", "3 is not among the choices"),
     ("{type: int, lower: 1, upper: 5, default: two}", "default", "expected an integer, got 'two'"),
     ("{choices: [1, 2, 1]}", "choices", "listed twice"),
     ("{choices: []}", "choices", "at least one choice"),
     ("{choices: adam}", "choices", "expected a list"),
     ("{choices: [1, .nan]}", "choices", "not a JSON value"),
     ("{type: int, lower: 1, upper: 5, schedule: [constant, linear]}", "schedule", "only float"),
-    (
-        "{type: float, lower: 1, upper: 5, schedule: [steps]}",
-        "schedule",
-        "constant, linear, cosine",
-    ),
+    ("{type: float, lower: 1, upper: 5, schedule: [steps]}", "schedule", "linear, cosine"),
 ]
 # What follows `x` and `opt` (line 4 on), line and key that the error names, pattern of the message.
 RULES = [
     ("conditions:\n  z: x > 0.5\n", 5, "conditions.z", "unknown hyperparameter 'z'"),
-    (
-        "conditions:\n  x: optimizer == adam\n",
-        5,
-        "conditions.x",
-        "unknown name 'optimizer'.*known: x, opt",
-    ),
-    (
-        "conditions: {x: opt == adamw}\n",
-        4,
-        "conditions.x",
-        r"'adamw' is not among the choices \['adam', 'sgd'\]",
-    ),
+    ("conditions:\n  x: optimizer == adam\n", 5, "conditions.x", "unknown name 'optimizer'"),
+    ("conditions: {x: opt == adamw}\n", 4, "conditions.x", r"'adamw' is not among"),
     ("conditions: {x: opt > adam}\n", 4, "conditions.x", "has no order"),
     ("conditions: {opt: x + 1}\n", 4, "conditions.opt", "a condition compares"),
     ("conditions: {opt: 'x >'}\n", 4, "conditions.opt", "cannot read"),
@@ -79,18 +61,8 @@ RULES = [
     ("forbidden: {x: 0.5}\n", 4, "forbidden", "expected a list"),
     ("forbidden: [x]\n", 4, "forbidden[0]", "expected a mapping"),
     ("forbidden:\n- {opt: sgd, xx: 0.5}\n", 5, "forbidden[0]", "unknown hyperparameter 'xx'"),
-    (
-        "forbidden:\n- {opt: sgd}\n- {opt: [sgd, rmsprop]}\n",
-        6,
-        "forbidden[1]",
-        "'rmsprop' is not among the choices",
-    ),
-    (
-        "forbidden:\n- {opt: adam}\n",
-        5,
-        "forbidden[0]",
-        r"default configuration breaks it.*\"opt\":\"adam\"",
-    ),
+    ("forbidden:\n- {opt: sgd}\n- {opt: [sgd, rmsprop]}\n", 6, "forbidden[1]", "'rmsprop' is not"),
+    ("forbidden:\n- {opt: adam}\n", 5, "forbidden[0]", r"default.*breaks it.*\"opt\":\"adam\""),
     ("constraints:\n- x <= y\n", 5, "constraints[0]", "unknown name 'y'.*known: x, opt, n_envs"),
     ("constraints: ['abs(x) < 1']\n", 4, "constraints[0]", "cannot read|not allowed"),
     ("constraints: ['(x).__class__ == 1']\n", 4, "constraints[0]", "cannot read|not allowed"),
@@ -98,41 +70,16 @@ RULES = [
     ("constraints: [x + 1]\n", 4, "constraints[0]", "a constraint is a comparison"),
     ("constraints: [1 < 2]\n", 4, "constraints[0]", "names no hyperparameter"),
     ("constraints: [opt * 2 < x]\n", 4, "constraints[0]", "'opt' is not a number"),
-    (
-        "constraints: ['not (opt == rmsprop and x > 0.5)']\n",
-        4,
-        "constraints[0]",
-        "'rmsprop' is not among",
-    ),
-    (
-        "constraints:\n- x < 0.2\n",
-        5,
-        "constraints[0]",
-        r"default configuration breaks it.*\"x\":0.5",
-    ),
+    ("constraints: ['not (opt == rmsprop and x > 0.5)']\n", 4, "constraints[0]", "'rmsprop' is"),
+    ("constraints:\n- x < 0.2\n", 5, "constraints[0]", r"default.*breaks it.*\"x\":0.5"),
     ("constraints:\n- x > 2\n", 5, "constraints[0]", "no configuration satisfies.*empty"),
-    (
-        "constraints: [x < k]\nconstants: {k: many}\n",
-        5,
-        "constants.k",
-        "expected a finite number, got 'many'",
-    ),
+    ("constraints: [x < k]\nconstants: {k: many}\n", 5, "constants.k", "a finite number"),
     ("constants: {x: 3}\n", 4, "constants.x", "is a hyperparameter already"),
 ]
 # A whole file, line and key that the error names, pattern of the message.
 FILES = [
-    (
-        "hyperparameter:\n  x: {type: float, lower: 0, upper: 1}\n",
-        1,
-        "hyperparameter",
-        "did you mean 'hyperparameters'",
-    ),
-    (
-        HEAD + "  x:\n    type: float\n    lower: 0\n",
-        2,
-        "hyperparameters.x.upper",
-        "'upper' is missing",
-    ),
+    ("hyperparameter:\n" + X, 1, "hyperparameter", "did you mean 'hyperparameters'"),
+    (HEAD + "  x:\n    type: float\n    lower: 0\n", 2, "hyperparameters.x.upper", "is missing"),
     (
         HEAD + "  x:\n    type: float\n    lower: tiny\n    upper: 1\n",
         4,
@@ -150,12 +97,7 @@ FILES = [
         "constraints[0]",
         "unknown name 'batch_sise'.*did you mean 'batch_size'",
     ),
-    (
-        HEAD + X + "  x: {type: float, lower: 0, upper: 1}\n",
-        3,
-        None,
-        "key 'x' is given twice, first in line 2",
-    ),
+    (HEAD + X + X, 3, None, "key 'x' is given twice, first in line 2"),
     (HEAD + "  x: {type: float, lower: 0, up", 2, None, "not valid YAML"),
     (HEAD + "\tx: 1\n", 2, None, "not valid YAML"),
     (HEAD + "  x: !!python/object/apply:os.system [ls]\n", 2, None, "not valid YAML"),
@@ -220,22 +162,13 @@ def test_bare_hyperparameters_have_keys_as_they_were_given():
 
 
 def test_an_endless_expression_is_an_error_not_a_crash():
+    rule = "x" + " + x" * 5000 + " > 0"
     with pytest.raises(InputError, match=r"nested too deeply|cannot read"):
-        load_space(
-            {
-                "hyperparameters": {"x": {"choices": [1, 2]}},
-                "constraints": ["x" + " + x" * 5000 + " > 0"],
-            }
-        )
+        load_space({"hyperparameters": {"x": {"choices": [1, 2]}}, "constraints": [rule]})
 
 
 def test_constant_that_nobody_gave():
-    space = load_space(
-        {
-            "hyperparameters": {"b": {"type": "int", "lower": 1, "upper": 64}},
-            "constraints": ["b <= n_envs"],
-        }
-    )
+    space = load_space({"hyperparameters": {"b": "int(1, 64)"}, "constraints": ["b <= n_envs"]})
     assert space.missing == ("n_envs",)
     with pytest.raises(InputError, match="uses 'n_envs', which is not a hyperparameter"):
         space.default()
@@ -251,21 +184,17 @@ BAD_CONFIGS = {
     "NaN": ({"x": float("nan"), "opt": "adam"}, "x", "outside"),
     "bool": ({"x": True, "opt": "adam"}, "x", "expected a number"),
     "not a choice": ({"x": 0.5, "opt": "rmsprop"}, "opt", "not among the choices"),
-    "inactive": (
-        {"x": 0.5, "opt": "adam", "momentum": 0.5},
-        "momentum",
-        "inactive here: it needs opt == sgd",
-    ),
+    "inactive": ({"x": 0.5, "opt": "adam", "momentum": 0.5}, "momentum", "it needs opt == sgd"),
     "missing child": ({"x": 0.5, "opt": "sgd"}, "momentum", "no value given"),
     "forbidden": (
         {"x": 0.5, "opt": "sgd", "momentum": 1.0},
         "momentum, opt",
-        "breaks the forbidden combination",
+        "breaks the forbidden",
     ),
     "constraint": (
         {"x": 0.9, "opt": "sgd", "momentum": 0.9},
         "momentum, x",
-        "breaks the constraint 'x . momentum",
+        "breaks the constraint",
     ),
 }
 
@@ -273,13 +202,10 @@ BAD_CONFIGS = {
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_bad_configuration(name):
     config, key, pattern = BAD_CONFIGS[name]
+    unit = "uniform(0, 1)"
     space = read_space(
         {
-            "hyperparameters": {
-                "x": {"type": "float", "lower": 0, "upper": 1},
-                "opt": {"choices": ["adam", "sgd"]},
-                "momentum": {"type": "float", "lower": 0, "upper": 1},
-            },
+            "hyperparameters": {"x": unit, "opt": ["adam", "sgd"], "momentum": unit},
             "conditions": {"momentum": "opt == sgd"},
             "forbidden": [{"opt": "sgd", "momentum": [0, 1]}],
             "constraints": ["x + momentum < 1.5"],

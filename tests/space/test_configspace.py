@@ -11,8 +11,7 @@ from random_spaces import spaces
 
 from autorl.core.types import InputError
 from autorl.space import Space, from_configspace, load_space, parse_document, read_space
-from autorl.space.configspace import from_configuration, to_configuration
-from autorl.space.configspace_rules import export_constraint
+from autorl.space.configspace import export_constraint, from_configuration, to_configuration
 
 COMMON = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**32 - 1)
@@ -168,11 +167,11 @@ def test_spaces_written_with_configspace():
     [
         (
             ConfigSpace.NormalFloatHyperparameter("x", 0, 1, lower=-1, upper=1),
-            "NormalFloatHyperparameter is not supported",
+            "NormalFloat.* is not supported",
         ),
         (
             ConfigSpace.CategoricalHyperparameter("x", ["a", "b"], weights=[1, 2]),
-            "weighted choices are not supported",
+            "weighted choices",
         ),
         (ConfigSpace.UniformFloatHyperparameter("x y", 0, 1), "cannot name a hyperparameter"),
     ],

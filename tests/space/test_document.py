@@ -3,7 +3,7 @@
 import pytest
 
 from autorl.core.types import InputError
-from autorl.space import parse_document, read_document, unknown_key
+from autorl.space import parse_document, read_document
 
 
 @pytest.mark.parametrize(
@@ -25,28 +25,16 @@ def test_scalars(text, value):
 
 def test_lines_of_keys_and_items():
     document = parse_document("a:\n  b.c: 1\n  d: [1, 2]\ne:\n- x: 1\n  y: 2\n- 3\n", "file.yaml")
-    lines = {
-        "a": 1,
-        "a.b.c": 2,
-        "a.d": 3,
-        "a.d[0]": 3,
-        "a.d[1]": 3,
-        "e": 4,
-        "e[0]": 5,
-        "e[0].x": 5,
-        "e[0].y": 6,
-        "e[1]": 7,
-    }
+    lines = {"a": 1, "a.b.c": 2, "a.d": 3, "a.d[0]": 3, "a.d[1]": 3}
+    lines |= {"e": 4, "e[0]": 5, "e[0].x": 5, "e[0].y": 6, "e[1]": 7}
     assert document.lines == lines
     assert document.line("a.d[1]") == 3
     assert document.line("e[0].z") == 5
     assert document.line("e[5]") == 4
     assert document.line("zzz") is None
     assert str(document.error("is wrong", "e[0].y")) == "file.yaml:6: e[0].y: is wrong"
-    assert (
-        str(document.located(InputError("is wrong", key="b.c"), "a"))
-        == "file.yaml:2: a.b.c: is wrong"
-    )
+    located = document.located(InputError("is wrong", key="b.c"), "a")
+    assert str(located) == "file.yaml:2: a.b.c: is wrong"
 
 
 def test_merge_keys_and_anchors_work():
@@ -125,10 +113,3 @@ def test_file_errors(tmp_path):
         read_document(tmp_path / "nowhere.yaml")
     with pytest.raises(InputError, match="this is a folder"):
         read_document(tmp_path)
-
-
-def test_unknown_key_names_the_nearest():
-    assert unknown_key("paralelism", ["parallelism", "seed"]) == (
-        "unknown key 'paralelism'; did you mean 'parallelism'? known keys: parallelism, seed"
-    )
-    assert unknown_key(3, ["seed"]) == "unknown key '3'; known keys: seed"

@@ -132,18 +132,12 @@ def test_an_extension_can_be_extended_from_another_folder(base, tmp_path, monkey
     [
         (
             {"hyperparameters": {"rat": {"upper": 1}}},
-            "hyperparameters.rat: base.yaml has none .*did you mean 'rate'",
+            "rat: base.yaml has none.*did you mean 'rate'",
         ),
         ({"hyperparameters": {"rat": None}}, "did you mean 'rate'"),
         ({"hyperparameters": {"new": {"upper": 1}}}, "a new one needs a type"),
-        (
-            {"hyperparameters": {"rate": {"uper": 1}}},
-            "hyperparameters.rate.uper: .*did you mean 'upper'",
-        ),
-        (
-            {"hyperparameters": {"rate": {"upper": "x"}}},
-            "hyperparameters.rate.upper: expected a number",
-        ),
+        ({"hyperparameters": {"rate": {"uper": 1}}}, "rate.uper: .*did you mean 'upper'"),
+        ({"hyperparameters": {"rate": {"upper": "x"}}}, "rate.upper: expected a number"),
         ({"hyperparameters": {"target": None}}, "target"),
         ({"hyperparameters": [1]}, "hyperparameters: expected a mapping"),
         ({"constraints": "batch < 3"}, "constraints: expected a list"),

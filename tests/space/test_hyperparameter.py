@@ -84,12 +84,6 @@ def test_shares_of_discrete_values(hyperparameter, shares):
     assert stats.chisquare(counts, expected).pvalue > FALSE_ALARM
 
 
-def test_units_beyond_the_interval_are_clipped():
-    assert LINEAR.from_unit(-0.1) == -1.0
-    assert INT.from_unit(1.7) == 4
-    assert MIXED.from_unit(2.0) == 0.5
-
-
 @pytest.mark.parametrize(
     ("hyperparameter", "default"),
     [

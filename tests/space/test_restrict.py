@@ -94,20 +94,12 @@ def test_a_value_that_is_forbidden_altogether_is_no_space():
     with pytest.raises(InputError, match="forbidden altogether"):
         restrict(space, "kind", "b")
     with pytest.raises(InputError, match="nothing is left"):
-        restrict(
-            load_space({"hyperparameters": {"kind": {"type": "categorical", "choices": [1, 2]}}}),
-            "kind",
-            1,
-        )
+        restrict(load_space({"kind": [1, 2]}), "kind", 1)
 
 
 def test_a_condition_on_null_can_be_read_back():
     definition = {
-        "hyperparameters": {
-            "kind": {"type": "categorical", "choices": ["a", "b"]},
-            "clip": {"type": "categorical", "choices": [None, 0.1]},
-            "x": UNIT,
-        },
+        "hyperparameters": {"kind": ["a", "b"], "clip": [None, 0.1], "x": UNIT},
         "conditions": {"x": "kind == a and clip in [null, 0.1]"},
     }
     part = restrict(load_space(definition), "kind", "a")

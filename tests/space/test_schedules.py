@@ -8,26 +8,12 @@ import pytest
 from autorl.core.types import Config, InputError
 from autorl.space import load_space, resolve_schedules, schedule_function
 
-LR = {
-    "type": "float",
-    "lower": 1e-5,
-    "upper": 1e-2,
-    "scale": "log",
-    "default": 1e-3,
-    "changeable": True,
-}
+LR = {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "default": 1e-3}
 
 
 def space_with(schedule, **parts):
-    return load_space(
-        {
-            "hyperparameters": {
-                "opt": {"choices": ["adam", "sgd"]},
-                "lr": {**LR, "schedule": schedule},
-            },
-            **parts,
-        }
-    )
+    rate = {**LR, "changeable": True, "schedule": schedule}
+    return load_space({"hyperparameters": {"opt": ["adam", "sgd"], "lr": rate}, **parts})
 
 
 @pytest.mark.parametrize(
@@ -60,13 +46,7 @@ def test_expansion():
     space = space_with(["constant", "linear", "cosine"])
     assert space.names == ("opt", "lr", "lr.shape", "lr.end")
     end = space.hyperparameters["lr.end"]
-    assert (end.lower, end.upper, end.scale, end.default, end.changeable) == (
-        1e-5,
-        1e-2,
-        "log",
-        1e-5,
-        True,
-    )
+    assert (*end.bounds, end.scale, end.default, end.changeable) == (1e-5, 1e-2, "log", 1e-5, True)
     assert space.hyperparameters["lr.shape"].choices == ("constant", "linear", "cosine")
     assert space.changeable == {"lr", "lr.end"}
     assert space.default() == {"opt": "adam", "lr": 1e-3, "lr.shape": "constant"}
@@ -78,12 +58,8 @@ def test_a_conditional_hyperparameter_takes_its_schedule_with_it(schedule):
     space = space_with(schedule, conditions={"lr": "opt == sgd"})
     assert space.default() == {"opt": "adam"}
     shape = {"lr.shape": "linear"} if len(schedule) > 1 else {}
-    assert space.config({"opt": "sgd", **shape}) == {
-        "opt": "sgd",
-        "lr": 1e-3,
-        "lr.shape": "linear",
-        "lr.end": 1e-5,
-    }
+    scheduled = {"lr": 1e-3, "lr.shape": "linear", "lr.end": 1e-5}
+    assert space.config({"opt": "sgd", **shape}) == {"opt": "sgd", **scheduled}
 
 
 def test_errors():

@@ -54,20 +54,11 @@ def test_defaults_are_those_of_the_constructor(name):
         **inspect.signature(policy.__init__).parameters,
         **inspect.signature(kind.__init__).parameters,
     }
-    checked = 0
-    for hyperparameter in space.hyperparameters.values():
-        if hyperparameter.name in (
-            "net_arch",
-            "activation",
-            "learning_rate.shape",
-            "learning_rate.end",
-        ):
-            continue
-        assert hyperparameter.default == constructor[hyperparameter.name].default, (
-            hyperparameter.name
-        )
-        checked += 1
-    assert checked >= 5
+    others = {"net_arch", "activation", "learning_rate.shape", "learning_rate.end"}
+    checked = [name for name in space.names if name not in others]
+    assert len(checked) >= 5
+    for name in checked:
+        assert space.hyperparameters[name].default == constructor[name].default, name
     assert space.default().get("learning_rate.shape", "constant") == "constant"
 
 

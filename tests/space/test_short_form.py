@@ -2,13 +2,9 @@
 
 import pytest
 import yaml
-from hypothesis import given, seed, settings
-from hypothesis import strategies as st
-from property_tests import examples
 
 from autorl.core.types import InputError
 from autorl.space import load_space, read_space, to_yaml
-from autorl.space.short_form import long_form
 from autorl.study.spec import load_spec
 
 PAIRS = {
@@ -50,39 +46,6 @@ def test_a_short_form_is_its_long_form_in_a_file(text, tmp_path):
     assert yaml.safe_load(to_yaml(space)) == yaml.safe_load(
         to_yaml(read_space({"hyperparameters": {"x": PAIRS[text]}}))
     )
-
-
-def test_a_long_form_is_left_as_it_is():
-    entry = {"type": "float", "lower": 0, "upper": 1}
-    assert long_form("x", entry) is entry
-    assert long_form("x", None) is None
-
-
-_floats = st.floats(-1e6, 1e6, allow_nan=False).map(lambda number: round(number, 6))
-_whole = st.integers(-(10**6), 10**6)
-_positive = st.floats(1e-9, 1e6, allow_nan=False)
-
-
-@st.composite
-def _intervals(draw):
-    """Draw the text of an interval and the long form it stands for."""
-    word = draw(st.sampled_from(["uniform", "log", "int", "int log"]))
-    numbers = {"uniform": _floats, "log": _positive, "int": _whole}.get(word, st.integers(1, 10**6))
-    lower, upper = sorted(draw(st.lists(numbers, min_size=2, max_size=2, unique=True)))
-    blank = draw(st.sampled_from(["", " "]))
-    scale = "log" if "log" in word else "linear"
-    third = f",{blank}log" if word == "int log" else ""
-    text = f"{word.split()[0]}({blank}{lower!r},{blank}{upper!r}{third}{blank})"
-    kind = "int" if word.startswith("int") else "float"
-    return text, {"type": kind, "lower": lower, "upper": upper, "scale": scale}
-
-
-@seed(20261123)
-@settings(max_examples=examples(80), deadline=None)
-@given(_intervals())
-def test_intervals_come_back_from_yaml_as_they_were_written(pair):
-    text, entry = pair
-    assert long_form("x", yaml.safe_load(yaml.safe_dump(text))) == entry
 
 
 # Short form as YAML, key of the error below the hyperparameter, pattern of the message.
