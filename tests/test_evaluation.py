@@ -56,9 +56,8 @@ def test_reductions_larger_is_better_inside(reduce, direction, value):
 def test_every_reduction_is_recorded_in_the_metrics_own_direction():
     curve = curve_of([4, 9, 1, 2, 3, 5, 7])
     assert judge().reductions(curve) == [("m", 70, 7.0, 9.0, 20, 18 / 5, 31 / 7)]
-    assert judge(direction="minimize").reductions(curve) == [
-        ("m", 70, 7.0, 1.0, 30, 18 / 5, 31 / 7)
-    ]
+    smallest = [("m", 70, 7.0, 1.0, 30, 18 / 5, 31 / 7)]
+    assert judge(direction="minimize").reductions(curve) == smallest
     assert judge().reductions(curve_of([4, math.nan])) == []
     assert judge().reductions(curve_of([])) == []
     assert Judge([Objective("wall_seconds")]).reductions(curve) == []
@@ -89,12 +88,9 @@ def test_costs_can_be_objectives_and_constraints_without_any_evaluation():
 
 
 def test_constraints_are_read_at_the_last_evaluation():
-    assert judge(constraints=[Constraint("m", max=3)]).value(0, curve_of([9, 1])).constraints == (
-        -2.0,
-    )
-    assert judge(constraints=[Constraint("m", min=3)]).value(0, curve_of([9, 1])).constraints == (
-        2.0,
-    )
+    for bound, violation in (({"max": 3}, -2.0), ({"min": 3}, 2.0)):
+        found = judge(constraints=[Constraint("m", **bound)]).value(0, curve_of([9, 1]))
+        assert found.constraints == (violation,)
 
 
 def test_segments_of_a_chain_are_one_curve_with_summed_cost():
@@ -192,9 +188,8 @@ def test_penalties():
     assert judge().score(0, 10, seeds(5.0, None), worst_of((10, 1.0))).values == (3.0,)
     assert judge().score(0, 10, seeds(5.0, 9.0, None), Worst()).values == pytest.approx((19 / 3,))
     assert judge(penalty=-1.0).score(0, 10, seeds(5.0, None), worst_of((10, 1.0))).values == (2.0,)
-    assert judge(direction="minimize", penalty=100.0).score(
-        0, 10, seeds(-5.0, None), Worst()
-    ).values == (-52.5,)
+    large = judge(direction="minimize", penalty=100.0).score(0, 10, seeds(-5.0, None), Worst())
+    assert large.values == (-52.5,)
     failed = judge().score(0, 10, seeds(None, None), worst_of((10, 1.0)))
     assert failed == Failed(0, Status.CRASH, (1.0,))
     assert judge().score(0, 10, seeds(None), Worst()) == Failed(0, Status.CRASH, ())
@@ -296,14 +291,9 @@ def test_ranking_and_front_are_those_of_brute_force(log):
 
 def test_a_provisional_score_ranks_after_every_other_of_its_length():
     ranking = Ranking()
-    for number, until, provisional in [
-        (0, 100, False),
-        (1, 100, True),
-        (2, 50, False),
-        (3, 100, True),
-        (4, 100, False),
-    ]:
-        ranking.observe(Proposed(number, Proposal(Config({}), until, provisional=provisional)))
+    for number, until in enumerate((100, 100, 50, 100, 100)):
+        proposal = Proposal(Config({}), until, provisional=number in (1, 3))
+        ranking.observe(Proposed(number, proposal))
     for number, value, reached in [(1, 9.0, 100), (3, 8.0, 100), (2, 99.0, 50)]:
         ranking.observe(Scored(number, (value,), n_seeds=3, reached=reached))
     assert ranking.ordered() == [1, 3, 2]
@@ -353,18 +343,12 @@ def test_the_first_objective_that_is_read_at_its_best_chooses_the_step():
     assert several.at_step(0, curve, 20).values == (-4.0, 9.0, 1.0, 0.0)
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_proposal_fails_as_its_first_seed_did():
     failed = [
         SeedValue(0, Status.TIMEOUT, message="too slow"),
         SeedValue(1, Status.CRASH, message="no file"),
     ]
     assert judge().score(3, 10, failed, Worst()) == Failed(3, Status.TIMEOUT, (), "too slow")
-
-
-# -- several objectives ------------------------------------------------------------------------------------------------
 
 
 # -- the rules of seeds ------------------------------------------------------------------------------------------------

@@ -7,13 +7,8 @@ import yaml
 from typer.testing import CliRunner
 
 from autorl.cli import app
-from autorl.core.masking import (
-    masked,
-    shareable,
-    variables_by_name,
-    without_folders,
-    without_values,
-)
+from autorl.core import masking
+from autorl.core.masking import masked, variables_by_name, without_folders
 from autorl.core.types import FrozenMap, InputError, TrainerSpec
 from autorl.trainers import load as load_trainer
 
@@ -59,10 +54,7 @@ def study(folder, variables):
 
 def test_a_secret_is_in_the_study_file_and_nowhere_else(tmp_path):
     file, folder = study(tmp_path, {"API_KEY": SECRET, "MODE": "offline"}), tmp_path / "out"
-    shown = [
-        autorl("tune", file, "--dry-run").output,
-        autorl("tune", file, "--dry-run", "--json").output,
-    ]
+    shown = [autorl("tune", file, "--dry-run", *more).output for more in ((), ("--json",))]
     shown.append(autorl("tune", file, "--out", folder, "-q").output)
     shown += [autorl(command, folder).output for command in ("best", "report")]
     shown.append(autorl("watch", folder, "--once").output)
@@ -71,16 +63,9 @@ def test_a_secret_is_in_the_study_file_and_nowhere_else(tmp_path):
     from autorl.landscapes import from_study
 
     from_study(folder, tmp_path / "landscapes")
-    written = [
-        path
-        for path in [*folder.rglob("*"), *(tmp_path / "landscapes").rglob("*")]
-        if path.is_file()
-    ]
-    holding = [
-        path
-        for path in written
-        if SECRET.encode() in path.read_bytes() and path.parent.name != "logs"
-    ]
+    written = [*folder.rglob("*"), *(tmp_path / "landscapes").rglob("*")]
+    files = [path for path in written if path.is_file() and path.parent.name != "logs"]
+    holding = [path for path in files if SECRET.encode() in path.read_bytes()]
     assert holding == [folder / "study.yaml"]
     assert not [text for text in shown if SECRET in text]
     report = (folder / "report.html").read_text()
@@ -161,30 +146,17 @@ def test_secrets_of_command_lines_are_masked(text):
 
 
 def test_secrets_of_mappings_and_lists_are_masked():
-    assert masked(["t.py", "--api-key", "abc", "--lr", "1"]) == [
-        "t.py",
-        "--api-key",
-        "***",
-        "--lr",
-        "1",
-    ]
-    given = {
-        "hub_token": "x",
-        "pad_token": "p",
-        "token": "t",
-        "password": 7,
-        "secret_weight": 0.1,
-        "max_tokens": 4,
-    }
+    arguments = ["t.py", "--api-key", "***", "--lr", "1"]
+    assert masked(["t.py", "--api-key", "abc", "--lr", "1"]) == arguments
+    given = {"hub_token": "x", "pad_token": "p", "token": "t", "password": 7}
+    given |= {"secret_weight": 0.1, "max_tokens": 4}
     after = given | {"hub_token": "***", "token": "***", "password": "***"}
     assert masked({"kwargs": given}) == {"kwargs": after}
-    assert masked({"environment_variables": {"A": "x", "B": None}}) == {
-        "environment_variables": {"A": "***", "B": None}
-    }
-    assert masked({"environment_variables": ["A=x"]}) == {"environment_variables": "***"}
-    assert variables_by_name(
-        {"trainer": {"kwargs": {"environment_variables": {"A": "x"}, "n": [1]}}}
-    ) == {"trainer": {"kwargs": {"environment_variables": {"A": None}, "n": [1]}}}
+    variables = "environment_variables"
+    assert masked({variables: {"A": "x", "B": None}}) == {variables: {"A": "***", "B": None}}
+    assert masked({variables: ["A=x"]}) == {variables: "***"}
+    named = {"trainer": {"kwargs": {variables: {"A": None}, "n": [1]}}}
+    assert variables_by_name({"trainer": {"kwargs": {variables: {"A": "x"}, "n": [1]}}}) == named
 
 
 FOLDERS = {
@@ -211,11 +183,14 @@ def test_a_shared_study_file_keeps_its_space():
         "path": "/home/me",
         "algorithms": {"a": {"trainer": {"kwargs": {"x": "/a/b/c"}}, "space": space}},
     }
-    assert shareable(document | {"space": space}) == {
+    assert masking.shareable(document | {"space": space}) == {
         "algorithms": {"a": {"trainer": {"kwargs": {"x": ".../c"}}, "space": space}},
         "space": space,
     }
 
 
 def test_only_long_values_are_masked_in_messages():
-    assert without_values("key abcdefgh, mode on", ["abcdefgh", "on", ""]) == "key ***, mode on"
+    assert (
+        masking.without_values("key abcdefgh, mode on", ["abcdefgh", "on", ""])
+        == "key ***, mode on"
+    )

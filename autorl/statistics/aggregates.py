@@ -13,14 +13,12 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.core.types import InputError
-from autorl.statistics._parse import Named, name_and_number
+from autorl.statistics._parse import Named, parsed
 from autorl.statistics.arrays import Array, as_scores, as_table
 
 
@@ -44,20 +42,13 @@ def _pooled_sorted(scores: Array) -> Array:
     return np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
 
 
-def _named(stacked: Callable[[Array], Array]) -> Aggregate:
-    """Make the aggregate that a function defines, under the function's name."""
-    # That name is the aggregate's from here on: pickle finds the function by this path.
-    stacked.__qualname__ = f"{stacked.__name__}.stacked"
-    return Aggregate(stacked.__name__, stacked)
-
-
-@_named
+@Aggregate.of
 def mean(scores: Array) -> Array:
     """Mean of all n * m values."""
     return np.asarray(scores.mean(axis=(-2, -1)))
 
 
-@_named
+@Aggregate.of
 def median(scores: Array) -> Array:
     """Middle of all n * m values sorted.
 
@@ -66,7 +57,7 @@ def median(scores: Array) -> Array:
     return np.asarray(np.median(scores, axis=(-2, -1)))
 
 
-@_named
+@Aggregate.of
 def iqm(scores: Array) -> Array:
     """Interquartile mean of all n * m values [Agarwal2021].
 
@@ -124,7 +115,7 @@ def cvar(alpha: float) -> Aggregate:
 
 # Larger must be better: no optimality gap among those a study may name.
 _PLAIN = {aggregate.name: aggregate for aggregate in (mean, median, iqm)}
-_WITH_NUMBER: dict[str, Callable[[float], Aggregate]] = {"cvar": cvar, "quantile": quantile}
+_WITH_NUMBER = {"cvar": cvar, "quantile": quantile}
 
 
 def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
@@ -137,15 +128,7 @@ def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
     Raises:
         InputError: unknown name or a number out of range.
     """
-    if isinstance(text, Aggregate):
-        return text
-    name, number = name_and_number(text, tuple(_PLAIN), tuple(_WITH_NUMBER), key)
-    if number is None:
-        return _PLAIN[name]
-    try:
-        return _WITH_NUMBER[name](number)
-    except ValueError as error:
-        raise InputError(str(error), key=key) from error
+    return parsed(text, _PLAIN, _WITH_NUMBER, key)
 
 
 def ranking(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> npt.NDArray[np.int64]:

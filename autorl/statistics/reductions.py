@@ -5,15 +5,13 @@ A curve holds the evaluations of one run in step order. Larger is better.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.core.types import InputError
-from autorl.statistics._parse import Named, name_and_number
+from autorl.statistics._parse import Named, parsed
 from autorl.statistics.arrays import Array, as_vector
 
 
@@ -56,20 +54,13 @@ class Reduction(Named):
         return float(values[position]) if self.chooses_step else self(values)
 
 
-def _named(stacked: Callable[[Array], Array], *, chooses_step: bool = False) -> Reduction:
-    """Make the reduction that a function defines, under the function's name."""
-    # That name is the reduction's from here on: pickle finds the function by this path.
-    stacked.__qualname__ = f"{stacked.__name__}.stacked"
-    return Reduction(stacked.__name__, stacked, chooses_step)
-
-
-@_named
+@Reduction.of
 def last(curves: Array) -> Array:
     """The last evaluation."""
     return np.asarray(curves[..., -1])
 
 
-@partial(_named, chooses_step=True)
+@partial(Reduction.of, chooses_step=True)
 def best(curves: Array) -> Array:
     """The largest evaluation.
 
@@ -78,7 +69,7 @@ def best(curves: Array) -> Array:
     return np.asarray(curves.max(axis=-1))
 
 
-@_named
+@Reduction.of
 def auc(curves: Array) -> Array:
     """Area under the curve over the number of evaluations, their plain mean."""
     return np.asarray(curves.mean(axis=-1))
@@ -104,6 +95,8 @@ def mean_last(k: int) -> Reduction:
 
 
 _PLAIN = {reduction.name: reduction for reduction in (last, best, auc)}
+# `mean_last` refuses what is no whole number.
+_WITH_NUMBER = {"mean_last": lambda k: mean_last(int(k) if k.is_integer() else k)}
 
 
 def parse_reduction(text: str | Reduction, key: str = "reduce") -> Reduction:
@@ -112,11 +105,4 @@ def parse_reduction(text: str | Reduction, key: str = "reduce") -> Reduction:
     Raises:
         InputError: unknown name, or k is not a whole number >= 1.
     """
-    if isinstance(text, Reduction):
-        return text
-    name, number = name_and_number(text, tuple(_PLAIN), ("mean_last",), key)
-    if number is None:
-        return _PLAIN[name]
-    if not number.is_integer() or number < 1:
-        raise InputError(f"k of mean_last must be a whole number >= 1, got {text!r}", key=key)
-    return mean_last(int(number))
+    return parsed(text, _PLAIN, _WITH_NUMBER, key)

@@ -133,17 +133,11 @@ def test_parse_refuses_with_what_is_allowed(text, rule):
 
 
 def test_select_breaks_ties_by_mean_then_spread_then_order():
-    capped = [
-        [0, 500, 500, 500, 500],
-        [400, 500, 500, 500, 500],
-        [400, 500, 500, 500, 500],
-        [499] * 5,
-    ]
+    capped = [[0, *[500] * 4], [400, *[500] * 4], [400, *[500] * 4], [499] * 5]
     assert select(capped, "iqm") == 1
     assert select([[4, 6], [5, 5], [3, 7], [5, 5]], "mean") == 1
-    assert (
-        select([[1, 5, 6], [4, 5, 5], [2, 5, 8]], "median") == 2
-    )  # the larger mean, although it spreads more
+    wide = [[1, 5, 6], [4, 5, 5], [2, 5, 8]]
+    assert select(wide, "median") == 2, "the larger mean, although it spreads more"
     assert select([[1.0], [2.0], [2.0]]) == 1
     assert ranking([[1, 3], [5, 5], [4, 6], [0, 9]]).tolist() == [1, 2, 3, 0]
     with pytest.raises(ValueError, match="finite"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autorl.statistics import bootstrap_interval, difference_interval, iqm, mean
-from autorl.statistics.bootstrap import bootstrap_distribution, two_sample_interval
+from autorl.statistics.bootstrap import bootstrap_distribution
 
 GRID = np.arange(80).reshape(5, 16) / 80
 
@@ -127,20 +127,6 @@ def test_a_percentile_interval_is_of_the_two_tails(level):
     tail = (1 - level) / 2
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(draws, [tail, 1 - tail])))
     assert found.level == level
-
-
-def test_ten_thousand_resamples_are_drawn_for_95_percent_unless_told_otherwise():
-    assert bootstrap_distribution(SKEWED, rng=rng()).shape == (10_000,)
-    told = bootstrap_interval(SKEWED, iqm, rng=rng(2), level=0.95, resamples=10_000)
-    assert bootstrap_interval(SKEWED, rng=rng(2)) == told
-    apart = difference_interval(SKEWED, SKEWED[1:], rng=rng(2))
-    assert apart == difference_interval(
-        SKEWED, SKEWED[1:], iqm, rng=rng(2), level=0.95, resamples=10_000, paired=False
-    )
-    of_two = two_sample_interval(
-        SKEWED, SKEWED[1:], lambda a, b: iqm.stacked(a) - iqm.stacked(b), rng=rng(2)
-    )
-    assert of_two == apart
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 7 * 101, 10**9])

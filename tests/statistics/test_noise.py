@@ -33,10 +33,8 @@ def by_loops(scores, spreads, seeds):
             weights.append([product / sum(products) for product in products])
         frequency = [sum(column) / len(y) for column in zip(*weights, strict=True)]
     middle = (low + high) / 2
-    return [
-        middle + (high - low) * sum(w * v for w, v in zip(row, values, strict=True))
-        for row in weights
-    ]
+    means = [sum(w * v for w, v in zip(row, values, strict=True)) for row in weights]
+    return [middle + (high - low) * mean for mean in means]
 
 
 SCORES, SPREADS, SEEDS = [3.0, 9.0, 10.0, 2.0], [0.0, 1.5, 4.0, 0.0], [1, 3, 2, 1]

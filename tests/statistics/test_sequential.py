@@ -31,10 +31,8 @@ def most_allowed(trials):
 @pytest.mark.parametrize(("agents", "block", "interims"), [(2, 5, 1), (2, 5, 5), (3, 4, 2)])
 def test_error_rate_is_at_most_the_nominal_one(agents, block, interims):
     """600 trials: the bound is at rate 0.092; the slow test below is the sharp one."""
-    trials = 600
-    assert false_positives(trials, agents, block, interims, permutations=300) <= most_allowed(
-        trials
-    )
+    found = false_positives(600, agents, block, interims, permutations=300)
+    assert found <= most_allowed(600)
 
 
 @pytest.mark.slow
@@ -44,10 +42,8 @@ def test_error_rate_is_at_most_the_nominal_one(agents, block, interims):
 )
 def test_error_rate_with_many_trials(agents, block, interims):
     """3,000 trials: the bound is at rate 0.068, so twice the nominal rate (signed maxima) fails almost surely."""
-    trials = 3000
-    assert false_positives(trials, agents, block, interims, permutations=500) <= most_allowed(
-        trials
-    )
+    found = false_positives(3000, agents, block, interims, permutations=500)
+    assert found <= most_allowed(3000)
 
 
 def power(gap, trials=60):
@@ -55,11 +51,8 @@ def power(gap, trials=60):
     for trial in range(trials):
         full = {"a": data.normal(gap, 1, 25), "b": data.normal(0, 1, 25)}
         for blocks in range(1, 6):
-            result = verdict(
-                {name: scores[: 5 * blocks] for name, scores in full.items()},
-                trial,
-                permutations=600,
-            )
+            runs = {name: scores[: 5 * blocks] for name, scores in full.items()}
+            result = verdict(runs, trial, permutations=600)
             if not result.needs:
                 break
         decided += result.verdicts["a", "b"] == "larger"
@@ -89,10 +82,9 @@ def test_one_interim_agrees_with_all_splits_enumerated():
         for chosen in combinations(range(8), 4):
             rest = np.setdiff1d(np.arange(8), chosen)
             larger += abs(pooled[list(chosen)].mean() - pooled[rest].mean()) >= observed - 1e-9
-        decided = verdict(
-            {"a": a, "b": b}, trial, block=4, interims=1, alpha=0.1, permutations=4000
-        )
-        agree += (decided.verdicts["a", "b"] != "equal") == (larger / 70 <= 0.1)
+        options = {"block": 4, "interims": 1, "alpha": 0.1, "permutations": 4000}
+        verdicts = verdict({"a": a, "b": b}, trial, **options).verdicts
+        agree += (verdicts["a", "b"] != "equal") == (larger / 70 <= 0.1)
     assert agree >= 39  # 7 of 70 splits is exactly 0.1: only there random splits may disagree
 
 
@@ -209,17 +201,13 @@ def test_shift_and_scale_do_not_matter():
     data = np.random.default_rng(5)
     for trial in range(10):
         a, b = data.normal(1, 1, 10), data.normal(0, 1, 10)
-        plain = verdict({"a": a, "b": b}, trial, interims=2, permutations=500)
-        moved = verdict(
-            {"a": 1e6 * a - 3e7, "b": 1e6 * b - 3e7}, trial, interims=2, permutations=500
+        plain, moved, small, swapped = (
+            verdict({"a": f * a + c, "b": f * b + c}, trial, interims=2, permutations=500).verdicts
+            for f, c in ((1, 0), (1e6, -3e7), (1e-9, 1e-6), (-1, 0))
         )
-        small = verdict(
-            {"a": 1e-9 * a + 1e-6, "b": 1e-9 * b + 1e-6}, trial, interims=2, permutations=500
-        )
-        swapped = verdict({"a": -a, "b": -b}, trial, interims=2, permutations=500)
-        assert plain.verdicts == moved.verdicts == small.verdicts
+        assert plain == moved == small
         mirror = {"larger": "smaller", "smaller": "larger", "equal": "equal"}
-        assert swapped.verdicts["a", "b"] == mirror[plain.verdicts["a", "b"]]
+        assert swapped["a", "b"] == mirror[plain["a", "b"]]
 
 
 @pytest.mark.parametrize(
