@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from autorl.core.plain_text import one_line, shown
@@ -147,7 +149,8 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     rows = source.execute("SELECT * FROM event WHERE seq <= ? ORDER BY seq", (until,))
     copy.execute("BEGIN")
     copy.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?)", rows)
-    _derive(copy, until)
+    for seq, event, _ in recorded_until(copy, until):
+        schema.apply(copy, seq, event)
     copy.execute("COMMIT")
     return copy
 
@@ -160,36 +163,31 @@ def table_differences(connection: sqlite3.Connection, until: int) -> list[str]:
     Raises:
         sqlite3.DatabaseError, ValueError, TypeError: these events cannot be read.
     """
-    with schema.empty_tables(connection) as tables:
-        _derive(connection, until)
-        differences = {table: _first_difference(connection, table) for table in tables}
-    return [f"table {table} {text}" for table, text in differences.items() if text is not None]
-
-
-def _derive(connection: sqlite3.Connection, until: int) -> None:
-    """Apply events to empty tables."""
-    for seq, event, _ in recorded_until(connection, until):
-        schema.apply(connection, seq, event)
-
-
-def _first_difference(connection: sqlite3.Connection, table: str) -> str | None:
-    columns = connection.execute(f"PRAGMA temp.table_info({table})").fetchall()
-    key = [name for _, name, *_, place in sorted(columns, key=lambda row: row[-1]) if place > 0]
-    names = ", ".join(name for _, name, *_ in columns)
-    derived, stored = (f"SELECT {names} FROM {place}.{table}" for place in ("temp", "main"))
-    try:
-        rows = connection.execute(
-            f"SELECT {', '.join(key)} FROM (SELECT * FROM ({derived} EXCEPT {stored}) UNION ALL "
-            f"SELECT * FROM ({stored} EXCEPT {derived})) ORDER BY {', '.join(key)} LIMIT 1"
+    with closing(rebuilt(connection, until)) as derived:
+        tables = derived.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event'"
         ).fetchall()
+        found = {table: _first_difference(derived, connection, table) for (table,) in tables}
+    return [f"table {table} {text}" for table, text in found.items() if text is not None]
+
+
+def _first_difference(
+    derived: sqlite3.Connection, stored: sqlite3.Connection, table: str
+) -> str | None:
+    columns = derived.execute(f"PRAGMA table_info({table})").fetchall()
+    key = [row[:2] for row in sorted(columns, key=lambda row: row[-1]) if row[-1] > 0]
+    query = f"SELECT * FROM {table} ORDER BY {', '.join(name for _, name in key)}"
+    try:
+        for rows in zip_longest(derived.execute(query), stored.execute(query)):
+            if rows[0] != rows[1]:
+                found = [[(name, row[place]) for place, name in key] for row in rows if row]
+                first = ", ".join(
+                    f"{name} {shown(value, 40)}" for name, value in min(found, key=str)
+                )
+                return f"does not follow from the events, first at {first}"
     except sqlite3.DatabaseError as error:
         return f"cannot be read ({one_line(error)})"
-    if not rows:
-        return None
-    first = ", ".join(
-        f"{name} {shown(value, 40)}" for name, value in zip(key, rows[0], strict=True)
-    )
-    return f"does not follow from the events, first at {first}"
+    return None
 
 
 # -- checkpoints -------------------------------------------------------------------------------

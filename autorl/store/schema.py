@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -152,33 +152,6 @@ def difference(connection: sqlite3.Connection) -> str | None:
         return None
     kind, name, *_ = min(differing, key=str)
     return f"is damaged ({kind} {shown(name, _LONGEST_NAME)} is missing, changed or added)"
-
-
-@contextmanager
-def empty_tables(connection: sqlite3.Connection) -> Iterator[list[str]]:
-    """Hide all tables but the events behind empty tables.
-
-    They are temporary, and in memory.
-    """
-    # Nothing is ever rolled back in them, and a journal takes a twentieth of the time.
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA temp.journal_mode = OFF")
-    connection.execute("BEGIN")
-    tables = [text for text in _TABLES.split(";") if "CREATE TABLE" in text and "kind" not in text]
-    for text in tables:
-        connection.execute(text.replace("CREATE TABLE", "CREATE TEMP TABLE"))
-    names = [
-        name
-        for (name,) in connection.execute(
-            "SELECT name FROM temp.sqlite_master WHERE type = 'table'"
-        )
-    ]
-    try:
-        yield names
-    finally:
-        for name in names:
-            connection.execute(f"DROP TABLE temp.{name}")
-        connection.execute("COMMIT")
 
 
 def _entries(connection: sqlite3.Connection) -> set[tuple[object, ...]]:

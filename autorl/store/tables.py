@@ -8,7 +8,8 @@ file.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from autorl.core.types import ProposalId, SegmentId, StudyError
 from autorl.store.codec import read_event
@@ -35,6 +36,8 @@ from autorl.store.rows import (
 _BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
 _SEARCHED = "proposals JOIN standing USING (proposal) WHERE NOT baseline"
 
+T = TypeVar("T")
+
 
 class StudyTables(EventLog):
     """Reads the database of one study, its log and its tables."""
@@ -48,6 +51,11 @@ class StudyTables(EventLog):
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
         return read_event(rows[0][0], json.loads(rows[0][1])) if rows else None
+
+    def _rows(
+        self, kind: Callable[..., T], sql: str, parameters: tuple[object, ...] = ()
+    ) -> list[T]:
+        return [kind(*row) for row in self._query(sql, parameters)]
 
     # -- proposals ---------------------------------------------------------------------------------
 
@@ -83,8 +91,7 @@ class StudyTables(EventLog):
 
     def pending(self) -> list[ProposalId]:
         """List the proposals without a score, in order."""
-        rows = self._query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")
-        return [number for (number,) in rows]
+        return self._rows(int, "SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")
 
     def link(self, proposal: ProposalId) -> Link:
         """Return a proposal as a link of its chain.
@@ -147,11 +154,11 @@ class StudyTables(EventLog):
 
         With `count` None, all of them.
         """
-        rows = self._query(
+        return self._rows(
+            int,
             f"SELECT proposal FROM standing WHERE value IS NOT NULL ORDER BY {_BEST_FIRST} LIMIT ?",
             (_limit(count),),
         )
-        return [number for (number,) in rows]
 
     def feasible(self) -> dict[ProposalId, tuple[float, ...]]:
         """Return the objectives of the feasible proposals of the highest fidelity.
@@ -171,11 +178,11 @@ class StudyTables(EventLog):
         Baselines and those whose agents were picked on the way are left out.
         """
         eligible = "value IS NOT NULL AND infeasible = 0 AND NOT provisional AND NOT baseline"
-        rows = self._query(
+        return self._rows(
+            ScoreRow,
             f"SELECT proposal, value, spread, n_seeds FROM standing WHERE {eligible} AND reached = "
-            f"(SELECT max(reached) FROM standing WHERE {eligible}) ORDER BY proposal"
+            f"(SELECT max(reached) FROM standing WHERE {eligible}) ORDER BY proposal",
         )
-        return [ScoreRow(*row) for row in rows]
 
     def ranked_seeds(self, proposal: ProposalId) -> int:
         """Count the tuning seeds a proposal was ranked with."""
@@ -198,12 +205,12 @@ class StudyTables(EventLog):
 
     def charged(self) -> list[ChargedRow]:
         """List the cost of each proposal, the latest first."""
-        rows = self._query(
+        return self._rows(
+            ChargedRow,
             "SELECT proposal, until, coalesce((SELECT until FROM proposals AS parent WHERE "
             "parent.proposal = proposals.resume_from), 0), resume_from, baseline, anew, charged "
-            "FROM proposals JOIN standing USING (proposal) ORDER BY proposal DESC"
+            "FROM proposals JOIN standing USING (proposal) ORDER BY proposal DESC",
         )
-        return [ChargedRow(*row) for row in rows]
 
     def steps_beyond(self) -> int:
         """Add up the steps that were trained beyond the budget."""
@@ -251,13 +258,13 @@ class StudyTables(EventLog):
 
     def runs(self) -> list[RunRow]:
         """List every run, by its number."""
-        rows = self._query(f"SELECT {', '.join(RunRow._fields)} FROM runs ORDER BY run_id")
-        return [RunRow(*row) for row in rows]
+        return self._rows(RunRow, f"SELECT {', '.join(RunRow._fields)} FROM runs ORDER BY run_id")
 
     def segments(self) -> list[SegmentRow]:
         """List every segment, in the order they ended."""
-        rows = self._query(f"SELECT {', '.join(SegmentRow._fields)} FROM segments ORDER BY rowid")
-        return [SegmentRow(*row) for row in rows]
+        return self._rows(
+            SegmentRow, f"SELECT {', '.join(SegmentRow._fields)} FROM segments ORDER BY rowid"
+        )
 
     def evaluations(self) -> list[EvaluationRow]:
         """List every metric of every evaluation, by run and step."""
@@ -283,25 +290,25 @@ class StudyTables(EventLog):
         The runs are those that segments of some proposals belong to.
         """
         marks = ", ".join("?" for _ in proposals)
-        rows = self._query(
+        return self._rows(
+            RunValue,
             "SELECT seed_role, run_id, step, value FROM reports JOIN runs USING (run_id) "
             "WHERE metric = ? AND value IS NOT NULL AND run_id IN "
             f"(SELECT run_id FROM segments WHERE proposal IN ({marks})) ORDER BY run_id, step",
             (metric, *proposals),
         )
-        return [RunValue(*row) for row in rows]
 
     def tested_runs(self, proposal: ProposalId) -> list[RunRow]:
         """List the successful runs on test seeds of a proposal.
 
         A run is the proposal's if a segment of the proposal belongs to it.
         """
-        rows = self._query(
+        return self._rows(
+            RunRow,
             f"SELECT {', '.join(RunRow._fields)} FROM runs WHERE seed_role = 'test' "
             "AND status IN (?, ?) AND run_id IN (SELECT run_id FROM segments WHERE proposal = ?)",
             (*SUCCEEDED, proposal),
         )
-        return [RunRow(*row) for row in rows]
 
     def ends(self) -> list[tuple[ProposalId, int, int]]:
         """List where proposals that were trained end.
@@ -327,25 +334,25 @@ class StudyTables(EventLog):
 
     def failures(self) -> list[Failure]:
         """List every failed segment, the latest last."""
-        rows = self._query(
+        return self._rows(
+            Failure,
             "SELECT segment, proposal, seed, status, message FROM segments "
             "WHERE status NOT IN (?, ?) ORDER BY rowid",
             SUCCEEDED,
         )
-        return [Failure(*row) for row in rows]
 
     def notes(self) -> list[str]:
         """List what trainers noted about segments, each once."""
-        return [text for (text,) in self._query("SELECT note FROM noted ORDER BY note")]
+        return self._rows(str, "SELECT note FROM noted ORDER BY note")
 
     def tests(self, objective: int = 0) -> list[TestRow]:
         """List the test runs by one objective, by proposal and seed."""
-        rows = self._query(
+        return self._rows(
+            TestRow,
             "SELECT proposal, label, seed, value, status FROM tests WHERE objective = ? "
             "ORDER BY proposal, seed",
             (objective,),
         )
-        return [TestRow(*row) for row in rows]
 
 
 def _limit(count: int | None) -> int:

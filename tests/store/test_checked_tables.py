@@ -12,18 +12,7 @@ from autorl.store.codec import body_of, dumps
 from autorl.store.integrity import table_differences
 from autorl.store.log import add_event
 
-TABLES = (
-    "configurations",
-    "reports",
-    "noted",
-    "places",
-    "proposals",
-    "runs",
-    "reductions",
-    "segments",
-    "standing",
-    "tests",
-)
+TABLES = "configurations reports noted places proposals runs reductions segments standing tests"
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +30,7 @@ def whole(tmp_path_factory):
 
 def differences(path):
     with closing(sqlite3.connect(path)) as connection:
-        lines = table_differences(connection, len(LIFE))
-        assert connection.execute("SELECT count(*) FROM temp.sqlite_master").fetchone() == (0,)
-        return lines
+        return table_differences(connection, len(LIFE))
 
 
 def changed(path, copy, sql, parameters=()):
@@ -59,7 +46,7 @@ def test_tables_that_follow_from_the_events_differ_in_nothing(whole):
     assert differences(whole) == []
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", TABLES.split())
 def test_a_change_of_any_value_or_row_of_a_table_is_refused(whole, tmp_path, table):
     with closing(sqlite3.connect(whole)) as connection:
         cursor = connection.execute(f"SELECT * FROM {table} LIMIT 1")

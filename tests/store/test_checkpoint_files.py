@@ -37,18 +37,6 @@ def flip(folder):
     (folder / "weights.bin").write_bytes(content)
 
 
-def truncate(folder):
-    os.truncate(folder / "weights.bin", 7000)
-
-
-def empty(folder):
-    (folder / "inner" / "state.json").write_text("")
-
-
-def remove_file(folder):
-    (folder / "weights.bin").unlink()
-
-
 def replace_by_folder(folder):
     (folder / "weights.bin").unlink()
     (folder / "weights.bin").mkdir()
@@ -63,9 +51,9 @@ def redirect(folder):
     ("change", "phrase"),
     [
         (flip, "weights.bin differs from what was saved"),
-        (truncate, "weights.bin differs from what was saved"),
-        (empty, "inner/state.json differs from what was saved"),
-        (remove_file, "weights.bin is missing"),
+        (lambda it: os.truncate(it / "weights.bin", 7000), "weights.bin differs from what"),
+        (lambda it: os.truncate(it / "inner/state.json", 0), "inner/state.json differs from what"),
+        (lambda it: (it / "weights.bin").unlink(), "weights.bin is missing"),
         (replace_by_folder, "weights.bin is missing"),
         (redirect, "latest differs from what was saved"),
         (shutil.rmtree, "the folder is missing"),
@@ -75,7 +63,7 @@ def test_damage_names_the_file(saved, change, phrase):
     hashes = file_hashes(saved)
     assert damage(saved, hashes) is None
     change(saved)
-    assert damage(saved, hashes) == phrase
+    assert damage(saved, hashes).startswith(phrase)
 
 
 def test_other_files_do_not_count_and_without_hashes_nothing_is_checked(saved):

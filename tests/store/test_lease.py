@@ -35,12 +35,9 @@ def test_epochs_go_up_and_never_fall_behind_the_log(storage):
 def test_a_driver_that_lives_is_not_disturbed_and_one_that_was_replaced_stops(storage, monkeypatch):
     first = Lease.take(storage, "s")
     holder = current_holder(storage)
-    assert (holder.study, holder.pid, holder.released, holder.gone) == (
-        "s",
-        os.getpid(),
-        False,
-        False,
-    )
+    assert (holder.study, holder.pid) == ("s", os.getpid())
+    assert not holder.released
+    assert not holder.gone
     with pytest.raises(InputError, match=rf"works on this study \(process {os.getpid()} .*last th"):
         Lease.take(storage, "s")
     first.check()
@@ -100,10 +97,6 @@ def test_a_holder_renews_its_lease(storage, monkeypatch):
 def test_a_holder_is_gone_that_released_expired_or_was_killed_here(holder, gone):
     holder = {"seconds": 0.0, **holder}
     assert Holder(1, last_there=time.time() - holder.pop("seconds"), **holder).gone is gone
-
-
-def test_five_renewals_may_fail_before_a_lease_expires():
-    assert leases.EXPIRE_SECONDS / leases.RENEW_SECONDS >= 6
 
 
 @pytest.mark.parametrize("text", [b"", b"[1", b'{"pid": "seven"}', b'{"last_there": "soon"}'])

@@ -172,17 +172,4 @@ def test_a_path_is_a_folder_beside_the_study_file(tmp_path):
     assert storage_url("/mnt/runs", tmp_path) == "file:///mnt/runs"
     assert storage_url("s3://bucket/runs/", tmp_path) == "s3://bucket/runs"
     assert not remote.is_url("/mnt/s3:/x")
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (OSError(28, "No space left"), "No space left"),
-        (ValueError(" two\n lines "), "two lines"),
-        (ValueError(), "ValueError"),
-    ],
-)
-def test_errors_of_other_packages_are_one_line(error, reason):
-    assert remote._reason(error) == reason
-    assert len(remote._reason(ValueError("word " * 100))) == 120
     assert remote.shown_url("s3://key:word@bucket/a\nb") == "s3://***@bucket/a\\nb"
