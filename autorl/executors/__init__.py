@@ -85,13 +85,11 @@ def check(
             devices.
     """
     if name not in names():
-        raise InputError(
-            f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name"
-        )
+        message = f"unknown executor {name!r}; known: {', '.join(names())}"
+        raise InputError(message, key="executor.name")
     if devices and name != "processes":
-        raise InputError(
-            f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices"
-        )
+        message = f"only the `processes` executor assigns devices, not {name!r}"
+        raise InputError(message, key="executor.devices")
     for device in devices:
         visible_device(device)
     if name == "slurm" and importlib.util.find_spec("submitit") is None:
@@ -100,10 +98,8 @@ def check(
     if name == "ray":
         check_address(address or "local")
     elif address is not None:
-        raise InputError(
-            f"only the `ray` executor has an address, not {name!r}", key="executor.address"
-        )
+        message = f"only the `ray` executor has an address, not {name!r}"
+        raise InputError(message, key="executor.address")
     if name == "in_process" and limits != Limits():
-        raise InputError(
-            "the `in_process` executor cannot enforce limits: use `processes`", key="limits"
-        )
+        message = "the `in_process` executor cannot enforce limits: use `processes`"
+        raise InputError(message, key="limits")

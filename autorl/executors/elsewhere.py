@@ -38,12 +38,8 @@ class Code:
             return f"it has Python {self.python}, the driver {driver.python}"
         if self.version != driver.version:
             return f"it has autorl {self.version}, the driver {driver.version}"
-        if self.source != driver.source:
-            return (
-                f"its autorl {self.version} has other source files ({self.source[:12]}) than the "
-                f"driver's ({driver.source[:12]})"
-            )
-        return ""
+        other = f"({self.source[:12]}, the driver {driver.source[:12]})"
+        return f"its autorl has other source files {other}" if self.source != driver.source else ""
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,16 @@ The processes are forked from a server that has imported the heavy libraries onc
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from autorl.core.os_processes import ProcessLostError
 from autorl.core.signals import held
@@ -26,10 +30,14 @@ from autorl.executors.devices import (
     variables,
     visible_device,
 )
-from autorl.executors.output import PATIENCE, start_output
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
+from autorl.store.log_files import CappedLog
+
+_CHUNK = 2**16  # bytes, what a pipe holds
+# Seconds: a process in a session of its own may hold the pipe longer than its segment lives.
+_PATIENCE = 1.0
 
 
 @dataclass
@@ -183,7 +191,7 @@ class Processes(QueuedExecutor):
         self._allocator.release(running.placement)
         running.connection.close()
         if running.output is not None:
-            running.output.join(PATIENCE)
+            running.output.join(_PATIENCE)
 
 
 def _child(
@@ -196,3 +204,40 @@ def _child(
     adopt(environment, prints, segment.log, threads=thread_count(segment.resources))
     connection.send(run_segment(load, segment, connection.send))
     connection.close()
+
+
+def start_output(reader: Connection, log: str) -> threading.Thread:
+    """Empty a pipe into a log until nobody has its other end.
+
+    What a worker prints goes through a pipe, not straight into a file: a trainer can print faster
+    than anybody can look at its size, and so can what it starts. A full pipe stops whoever prints,
+    and one whose reader dies with the driver kills it.
+    """
+    thread = threading.Thread(target=_empty, args=(reader, Path(log)), daemon=True)
+    thread.start()
+    return thread
+
+
+def _empty(reader: Connection, path: Path) -> None:
+    log: CappedLog | None = None
+    with reader:
+        try:
+            log = CappedLog(path)
+            while chunk := os.read(reader.fileno(), _CHUNK):
+                log.write(chunk)
+        except (FileNotFoundError, FileExistsError):
+            # The study's folder is removed while it runs: the driver ends with a line of its own.
+            _drain(reader)
+        except OSError as error:
+            # A full disk, most likely: the worker must be able to go on printing.
+            sys.stderr.write(f"autorl: {path} cannot be written ({error.strerror})\n")
+            _drain(reader)
+        finally:
+            if log is not None:
+                with suppress(OSError):
+                    log.close()
+
+
+def _drain(reader: Connection) -> None:
+    while os.read(reader.fileno(), _CHUNK):
+        pass

@@ -5,18 +5,20 @@ The trainer is loaded and trains, and what goes wrong is turned into an outcome.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autorl.core.forks import ends_forked_children, refuse_forked
 from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.core.plain_text import encodable
+from autorl.core.shipped import cache_folder
 from autorl.core.types import (
     CheckpointError,
     FrozenMap,
@@ -29,10 +31,19 @@ from autorl.core.types import (
     StorageError,
     TrainerSpec,
 )
-from autorl.executors.remote_checkpoints import at_hand, uploaded
-from autorl.store.cache import DamagedError
-from autorl.store.checkpoints import NOT_THERE, damage, disk_errors, file_hashes, is_below, reading
+from autorl.store.cache import CheckpointCache, DamagedError
+from autorl.store.checkpoints import (
+    NOT_THERE,
+    damage,
+    disk_errors,
+    file_hashes,
+    folder_size,
+    is_below,
+    reading,
+    scratch,
+)
 from autorl.store.log_files import open_log
+from autorl.store.remote import RemoteFolder, is_url
 from autorl.trainers.contract import Trainer
 
 Load = Callable[[TrainerSpec], Trainer]
@@ -78,10 +89,10 @@ def run_segment(
 
     def report_here(point: Report) -> None:
         refuse_forked(owner)
-        report(dataclasses.replace(point, segment=segment.id, fence=segment.fence))
+        report(replace(point, segment=segment.id, fence=segment.fence))
 
     try:
-        with at_hand(segment) as local:
+        with _at_hand(segment) as local:
             parent = local.parent
             # Compared just before it is read: a segment waits for hours in which files may change.
             # A checkpoint from a storage was compared when it was fetched.
@@ -93,7 +104,7 @@ def run_segment(
                 outcome = load(segment.trainer).train(local, report_here)
             # From here on checkpoints fail, not the trainer.
             with reading(Path(local.folder)):
-                return _stamped(local, uploaded(outcome, local))
+                return _stamped(local, _uploaded(outcome, local))
     except BaseException as error:
         # Any error of user code is an outcome with its reason, SystemExit too.
         if in_caller and isinstance(error, KeyboardInterrupt):
@@ -157,8 +168,8 @@ def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
     """
     saved = outcome.checkpoint
     if saved is not None and saved.path == segment.folder:  # not a reference of the trainer's own
-        saved = dataclasses.replace(saved, files=FrozenMap(file_hashes(Path(saved.path))))
-    return dataclasses.replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence)
+        saved = replace(saved, files=FrozenMap(file_hashes(Path(saved.path))))
+    return replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence)
 
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float, **facts: Any) -> Outcome:
@@ -214,3 +225,85 @@ def _text(error: BaseException) -> str:
         return encodable(str(error))
     except Exception as failed:  # noqa: BLE001 - user code again
         return f"a message that cannot be read ({type(failed).__name__})"
+
+
+# -- checkpoints that lie in a storage -------------------------------------------------------------
+
+
+@contextmanager
+def _at_hand(segment: Segment) -> Iterator[Segment]:
+    """Give the segment with folders of this machine while the block runs.
+
+    The parent comes from the read cache, and what is saved is uploaded when the training has ended.
+
+    Raises:
+        DamagedError: its parent in the storage is not what was saved.
+        StorageError: the storage does not answer, or cannot be used here.
+    """
+    parent = segment.parent
+    # A reference of the trainer's own may be a URL too: of that no hashes are known.
+    remote = parent is not None and is_url(parent.path) and bool(parent.files)
+    if not segment.storage and not remote:
+        yield segment
+        return
+    with ExitStack() as held:
+        if parent is not None and remote:
+            source = _remote_folder(parent.path)
+            with _cache_told():
+                folder = held.enter_context(CheckpointCache().reading(parent.files, source))
+            segment = replace(segment, parent=replace(parent, path=str(folder)))
+        if segment.storage:
+            if segment.scratch and not Path(segment.scratch).parent.parent.is_dir():
+                # The driver's study is on another machine.
+                with _cache_told():
+                    place = held.enter_context(CheckpointCache().temporary())
+                segment = replace(segment, scratch=str(place))
+            folder = held.enter_context(scratch(segment))
+            name = segment.storage.rpartition("/")[2]
+            segment = replace(segment, folder=str(folder / name))
+        yield segment
+
+
+def _uploaded(outcome: Outcome, local: Segment) -> Outcome:
+    """Upload what a segment saved, and name it by its URL.
+
+    `local` is the segment as `_at_hand` gave it. The read cache takes the files over: whoever
+    continues on this machine needs no download.
+
+    Raises:
+        StorageError: it cannot be uploaded: there is no checkpoint then.
+    """
+    saved = outcome.checkpoint
+    if saved is None or not local.storage:
+        return outcome
+    # A trainer may name a folder within its own; anything else is a reference of its own.
+    if not Path(saved.path).is_relative_to(local.folder):
+        return outcome
+    files = FrozenMap(_remote_folder(local.storage).upload(Path(saved.path)))
+    checkpoint = replace(saved, path=local.storage, files=files, size=folder_size(Path(saved.path)))
+    # It is safe in the storage: without a copy here it is fetched from there.
+    with suppress(OSError):
+        CheckpointCache().adopt(Path(saved.path), files)
+    return replace(outcome, checkpoint=checkpoint)
+
+
+@contextmanager
+def _cache_told() -> Iterator[None]:
+    """Tell an unusable cache from a failure of the training."""
+    try:
+        yield
+    except (OSError, InputError) as error:
+        place = cache_folder("checkpoints")
+        raise StorageError(f"the read cache {place} cannot be used ({error})") from error
+
+
+def _remote_folder(url: str) -> RemoteFolder:
+    """Return a folder of the study's storage for a worker.
+
+    Raises:
+        StorageError: what it needs is not installed here, which is no fault of a configuration.
+    """
+    try:
+        return RemoteFolder(url)
+    except InputError as error:
+        raise StorageError(str(error)) from error

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from autorl import executors
 from autorl.core.types import Executor, InputError
 from autorl.executors.function_processes import FunctionProcesses, by_value, loader
-from autorl.executors.in_process import InProcess
-from autorl.executors.local_threads import LocalThreads
+from autorl.executors.in_process import InProcess, LocalThreads
 from autorl.executors.worker import Load
 from autorl.store.events import CheckpointsCollected, StudyEvent
 from autorl.study.setup import executor_limits, make_named_executor, segments_at_once

@@ -76,8 +76,9 @@ def test_a_study_records_messages_and_names_of_metrics_it_cannot_encode():
             raise ValueError("\udc80")
         return {"value": config["x"], "\udcff": 1.0}
 
-    space = {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1}}
-    result = tune(f, space, runs=8, seeds={"tuning": 1, "test": 1}, optimizer="random")
+    result = tune(
+        f, {"x": "uniform(0, 1)"}, runs=8, seeds={"tuning": 1, "test": 1}, optimizer="random"
+    )
     assert result.counts["scored"] + result.counts["crash"] == 8
     assert result.counts["crash"] > 0
 
@@ -87,7 +88,7 @@ def test_ctrl_c_is_the_user_s_where_the_driver_itself_trains():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune(f, {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}, runs=4, optimizer="random")
+        tune(f, {"x": "uniform(0, 1)"}, runs=4, optimizer="random")
 
 
 FORKING = """
@@ -113,7 +114,7 @@ def test_a_forked_child_that_returns_is_not_the_training(tmp_path, child):
     study = {
         "trainer": "python:forking.py:f",
         "path": str(tmp_path),
-        "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
+        "space": {"x": "uniform(0, 1)"},
         "fidelity": {"steps": 10, "evaluations": 1},
         "budget": {"runs": 2},
         "seeds": {"tuning": 1, "test": 0},
@@ -137,13 +138,8 @@ def test_the_exit_code_of_a_forked_child_reaches_its_parent(tmp_path):
     seen = []
 
     def f(config, *, seed):
-        for act in (
-            lambda: None,
-            lambda: 1 / 0,
-            lambda: os._exit(4),
-            lambda: exit(3),
-            lambda: exit("no"),
-        ):
+        acts = (int, lambda: 1 / 0, lambda: os._exit(4), lambda: exit(3), lambda: exit("no"))
+        for act in acts:
             child = os.fork()
             if child == 0:
                 act()
@@ -239,12 +235,8 @@ def test_an_error_is_the_disk_s_if_our_folder_fails(tmp_path, monkeypatch, name,
 
     spec = TrainerSpec("python", FrozenMap(function=f))
     folder = tmp_path / "checkpoints" / "0.0-1-0"
-    saving = segment(
-        trainer=spec,
-        save=True,
-        folder=str(folder),
-        scratch=str(unfinished(folder.parent, folder.name)),
-    )
+    scratch = str(unfinished(folder.parent, folder.name))
+    saving = segment(trainer=spec, save=True, folder=str(folder), scratch=scratch)
     outcome = run_segment(load, saving, lambda report: None)
     ours = full or (name == "model.pt" and kind is OSError)
     assert outcome.status is (Status.LOST if ours else Status.CRASH), outcome.message

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from fractions import Fraction
 
 import pytest
@@ -32,20 +33,15 @@ def share(needs):
 
 
 def used(running, device):
-    return sum(
-        (min(share(item.needs), Fraction(1)) for item in running if device in item.devices),
-        Fraction(0),
-    )
+    return sum(min(share(item.needs), 1) for item in running if device in item.devices)
 
 
 def fits(capacity, running, needs):
     """Whether any choice of devices at all gives a segment what it needs, tried one by one."""
     for kind in ("cpu", "memory_gb"):
         have = getattr(capacity, kind)
-        taken = [getattr(item.needs, kind) or 0 for item in running] + [getattr(needs, kind) or 0]
-        if have is not None and sum(Fraction(str(amount)) for amount in taken) > Fraction(
-            str(have)
-        ):
+        taken = [getattr(one, kind) or 0 for one in (needs, *(item.needs for item in running))]
+        if have is not None and sum(Fraction(str(amount)) for amount in taken) > Fraction(have):
             return False
     if not capacity.groups or not needs.gpu:
         return True
@@ -81,11 +77,8 @@ def test_a_segment_is_placed_exactly_where_some_choice_of_devices_fits(capacity,
     for _ in range(150):
         if running and rng.random() < 0.45:
             allocator.release(running.pop(rng.randrange(len(running))))
-        needs = Resources(
-            cpu=rng.choice((0.1, 0.5, 1.0, 2.0)),
-            gpu=rng.choice(SHARES),
-            memory_gb=rng.choice((None, 0.5, 2.0)),
-        )
+        cpu, gpu = rng.choice((0.1, 0.5, 1.0, 2.0)), rng.choice(SHARES)
+        needs = Resources(cpu, gpu, rng.choice((None, 0.5, 2.0)))
         possible = fits(capacity, running, needs)
         placement = allocator.place(needs)
         assert (placement is not None) == possible
@@ -180,32 +173,16 @@ def test_entries_with_a_comma_are_groups_and_the_others_one():
 @pytest.mark.parametrize(
     ("capacity", "needs", "message"),
     [
-        (
-            Capacity(groups=(("0", "1"),)),
-            Resources(gpu=8.0),
-            ("gpu", "8 GPUs a segment, but there are 2"),
-        ),
-        (
-            Capacity(groups=(("0", "1"), ("2", "3"))),
-            Resources(gpu=3.0),
-            ("gpu", "3 GPUs a segment, but the largest group of executor.devices has 2"),
-        ),
-        (
-            Capacity(cpu=2.0),
-            Resources(cpu=999.0),
-            ("cpu", "999 cores a segment, but this machine has 2"),
-        ),
-        (
-            Capacity(memory_gb=23.46),
-            Resources(memory_gb=1e4),
-            ("memory_gb", "10000 GiB a segment, but this machine has 23.5"),
-        ),
-        (Capacity(2.0, 4.0, (("0", "1"),)), Resources(2.0, 2.0, 4.0), None),
-        (Capacity(), Resources(999.0, 8.0, 1e4), None),
+        (Capacity(groups=(("0", "1"),)), Resources(gpu=8.0), "gpu 8 GPUs .* but there are 2"),
+        (Capacity(groups=(("0",), ("2", "3"))), Resources(gpu=3.0), "gpu 3 GPUs .* group .* has 2"),
+        (Capacity(cpu=2.0), Resources(cpu=999.0), "cpu 999 cores .* has 2"),
+        (Capacity(memory_gb=23.46), Resources(memory_gb=1e4), "memory_gb 10000 GiB .* has 23.5"),
+        (Capacity(2.0, 4.0, (("0", "1"),)), Resources(2.0, 2.0, 4.0), ""),
+        (Capacity(), Resources(999.0, 8.0, 1e4), ""),
     ],
 )
 def test_what_no_idle_machine_could_give_is_said(capacity, needs, message):
-    assert shortage(capacity, needs) == message
+    assert re.fullmatch(message, " ".join(shortage(capacity, needs) or ()))
 
 
 def test_the_variables_of_a_segment_name_its_devices_and_threads():

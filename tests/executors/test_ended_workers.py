@@ -22,15 +22,10 @@ from autorl.study.setup import ON_THIS_MACHINE
 
 # A shell's background job ignores SIGINT and SIGQUIT, and so does what it starts: the script takes them again.
 KILL_ITSELF = "import os, signal as s; {signal} == s.SIGKILL or s.signal({signal}, s.SIG_DFL); os.kill(os.getpid(), {signal})"
-FROM_OUTSIDE = (
-    signal.SIGKILL,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-)
-OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
+FROM_OUTSIDE = [
+    getattr(signal, f"SIG{name}") for name in ("KILL", "TERM", "HUP", "INT", "QUIT", "USR1")
+]
+OWN_FAULTS = [getattr(signal, f"SIG{name}") for name in ("SEGV", "ABRT", "FPE", "ILL", "BUS")]
 
 
 def segment(name, trainer, **kwargs):
@@ -48,13 +43,8 @@ def outcomes(executor, segments):
     done = {}
 
     def all_done():
-        done.update(
-            {
-                message.segment: message
-                for message in executor.poll(0.5)
-                if isinstance(message, Outcome)
-            }
-        )
+        messages = [one for one in executor.poll(0.5) if isinstance(one, Outcome)]
+        done.update({message.segment: message for message in messages})
         return len(done) == len(segments)
 
     wait_until(all_done)
@@ -80,11 +70,9 @@ def test_a_signal_from_outside_makes_a_script_lost_and_a_fault_of_its_own_a_cras
 
 
 def test_a_command_that_a_shell_reports_as_killed_is_lost():
-    killed = script(
-        "import subprocess, sys; sys.exit(subprocess.call(['sh', '-c', \"sh -c 'kill -9 $$'; exit $?\"]))"
-    )
+    code = "sys.exit(subprocess.call(['sh', '-c', \"sh -c 'kill -9 $$'; exit $?\"]))"
     executor = executors.make("in_process", trainers.load, 1)
-    outcome = outcomes(executor, [killed])["s"]
+    outcome = outcomes(executor, [script(f"import subprocess, sys; {code}")])["s"]
     assert (outcome.status, "exit code 137" in outcome.message) == (Status.LOST, True)
     assert not any(map(ended_from_outside, (0, 1, 2, 3, 127, 128, 255, 128 + signal.SIGSEGV)))
 
@@ -121,10 +109,8 @@ def test_workers_of_python_functions(tmp_path, name, function, status, message):
 
 
 def test_the_fault_of_a_child_with_several_segments_is_nobodys():
-    assert ended_worker(-signal.SIGSEGV) == (
-        Status.CRASH,
-        "worker process ended with signal 11 (SIGSEGV)",
-    )
+    message = "worker process ended with signal 11 (SIGSEGV)"
+    assert ended_worker(-signal.SIGSEGV) == (Status.CRASH, message)
     assert ended_worker(-signal.SIGSEGV, segments=2)[0] is Status.LOST
     assert ended_worker(None)[0] is Status.LOST
     assert exit_text(-60) == "signal 60"
@@ -176,14 +162,9 @@ def test_workers_start_below_any_temporary_folder(tmp_path, name):
         "print(process.exitcode, *os.listdir(os.environ['TMPDIR']), flush=True)\n"
         "os.kill(os.getpid(), 9)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {**os.environ, "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)
     code, of_a_library = done.stdout.split()
     assert code == "7"
     assert of_a_library.startswith("of-a-library-")

@@ -33,12 +33,8 @@ from autorl.study.setup import check, executor_name, trainer_loader
 from autorl.study.spec import load_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray"
-STUDY = {
-    "trainer": "synthetic",
-    "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
-    "fidelity": {"steps": 10},
-    "budget": {"runs": 6},
-}
+STUDY = {"trainer": "synthetic", "space": {"x": "uniform(0, 1)"}}
+STUDY |= {"fidelity": {"steps": 10}, "budget": {"runs": 6}}
 
 
 def segment(number, attempt=0, **values):
@@ -67,11 +63,8 @@ def make(cluster, **options):
 
 
 def outcomes(executor, seconds=5.0):
-    return {
-        message.segment: message
-        for message in executor.poll(seconds)
-        if isinstance(message, Outcome)
-    }
+    found = [one for one in executor.poll(seconds) if isinstance(one, Outcome)]
+    return {message.segment: message for message in found}
 
 
 # -- how work is handed out ------------------------------------------------------------------------
@@ -186,7 +179,7 @@ def test_a_lost_segment_is_tried_again_on_another_node_where_there_is_one(cluste
     [
         ({"python": "3.9.1"}, "it has Python 3.9.1, the driver"),
         ({"version": "0.0.1"}, "it has autorl 0.0.1, the driver"),
-        ({"source": "ab" * 32}, "other source files (abababababab)"),
+        ({"source": "ab" * 32}, "other source files (abababababab, the driver"),
         ({}, ""),
     ],
 )
@@ -215,13 +208,8 @@ def test_a_node_that_cannot_be_used_is_one_line_and_gets_nothing(cluster, capsys
     assert told.startswith("autorl: node one of the Ray cluster is not used: ")
     cluster.problems["two"] = error
     cluster.lose(cluster.tasks[0], certain=True)
-
-    def poll_often():
-        for _ in range(9):
-            executor.poll(5.0)
-
     with pytest.raises(StudyError, match="no node of the Ray cluster can be used"):
-        poll_often()
+        [executor.poll(5.0) for _ in range(9)]
     executor.close()
 
 
@@ -258,10 +246,8 @@ def test_the_probe_of_the_study_folder_goes_with_the_executor(cluster, tmp_path)
 def test_what_no_node_has_is_one_line_unless_nodes_may_come(cluster, capsys):
     with pytest.raises(InputError) as found:
         make(cluster).submit([segment(0, resources=Resources(gpu=2))])
-    assert (
-        str(found.value)
-        == "resources: no node of the Ray cluster has 2 GPU (the most a node has: 0 GPU)"
-    )
+    line = "resources: no node of the Ray cluster has 2 GPU (the most a node has: 0 GPU)"
+    assert str(found.value) == line
     with pytest.raises(InputError, match="3 CPU"):
         make(cluster).submit([segment(0, resources=Resources(cpu=3))])
     with pytest.raises(InputError, match="on each of 3 nodes"):
@@ -278,9 +264,8 @@ PAIR = Resources(nodes=2)
 
 
 def gang_of(cluster, executor):
-    executor.submit(
-        [segment(0, resources=PAIR, save=True, folder="f", log="/l/0.0.log", scratch="")]
-    )
+    place = {"save": True, "folder": "f", "log": "/l/0.0.log", "scratch": ""}
+    executor.submit([segment(0, resources=PAIR, **place)])
     executor.poll(1.0)
     return cluster.tasks
 
@@ -333,9 +318,7 @@ def test_needs_are_what_ray_takes():
 )
 def test_an_address_that_is_none_says_what_is_allowed(address):
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    with pytest.raises(
-        InputError, match=r"executor.address: expected local, auto, HOST:PORT or ray://HOST:PORT"
-    ):
+    with pytest.raises(InputError, match=r"executor.address: expected local, auto, HOST:PORT"):
         check_address(address)
 
 
@@ -395,16 +378,14 @@ def test_a_process_trains_as_the_other_executors_do_and_keeps_its_own(tmp_path, 
     log = tmp_path / "logs" / "0.log"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray_worker, "_kept", {})
-    plan = WorkerPlan(
-        Work(misbehaving.load, limits=Limits(memory_bytes=2**40)), folder=str(tmp_path)
-    )
+    work = Work(misbehaving.load, limits=Limits(memory_bytes=2**40))
+    plan = WorkerPlan(work, folder=str(tmp_path))
     told = []
     answers = [train(plan, segment(n, log=str(log)), told.append) for n in (0, 1)]
     assert [answer.messages[-1].status for answer in answers] == [Status.DONE] * 2
     assert told[0] == answers[0].place
-    assert [message for message in told if isinstance(message, Report)] == [
-        message for answer in answers for message in answer.messages[:-1]
-    ]
+    reports = [message for answer in answers for message in answer.messages[:-1]]
+    assert [message for message in told if isinstance(message, Report)] == reports
     assert "training 0.0" in log.read_text()
     (executor,) = ray_worker._kept.values()
     train(dataclasses.replace(plan, token="another"), segment(2), told.append)

@@ -133,9 +133,8 @@ def test_a_study_on_a_ray_of_its_own_has_the_same_table_and_leaves_nothing(tmp_p
 @pytest.mark.cpu_seconds(300)
 def test_a_driver_that_is_killed_leaves_no_process_and_its_study_goes_on(tmp_path, surroundings):
     trainer = {"name": "synthetic", "kwargs": {**TRAINER, "seconds": 0.3}}
-    local = small_study(
-        tmp_path / "ray.yaml", executor={"name": "ray", "workers": 2}, trainer=trainer
-    )
+    executor = {"name": "ray", "workers": 2}
+    local = small_study(tmp_path / "ray.yaml", executor=executor, trainer=trainer)
     here = small_study(tmp_path / "here.yaml", executor={"name": "in_process"}, trainer=trainer)
     finished(tune(here, tmp_path / "here", surroundings))
     process = tune(local, tmp_path / "ray", surroundings)
@@ -168,7 +167,7 @@ COMMAND = {
             "metrics": {"from": "stdout", "step": "step", "map": {"eval_return": "eval_return"}},
         },
     },
-    "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+    "space": {"x": "uniform(0, 1)"},
     "fidelity": {"steps": 10, "evaluations": 1},
     "budget": {"runs": 24},
 }
@@ -223,9 +222,8 @@ def test_segments_see_the_devices_they_have(tmp_path, surroundings, gpu, count):
     changes |= {"trainer": {"name": "command", "kwargs": kwargs}, "resources": {"gpu": gpu}}
     with running_cluster(surroundings, tmp_path) as nodes:
         nodes.add("--num-gpus=4", "--num-cpus=8")
-        file = small_study(
-            tmp_path / "gpu.yaml", executor={"name": "ray", "address": nodes.address}, **changes
-        )
+        executor = {"name": "ray", "address": nodes.address}
+        file = small_study(tmp_path / "gpu.yaml", executor=executor, **changes)
         finished(tune(file, tmp_path / "gpu", nodes.variables))
     devices = [line.split(",") for line in seen.read_text().splitlines()]
     assert devices

@@ -52,15 +52,11 @@ class Handle:
 
     def ends(self, kind="success", value=None):
         """Leave the result of a job: what its segments said, unless the test says otherwise."""
-        if value is None:
-            value = [
-                message
-                for segment in self.batch
-                for message in (
-                    Report(segment.id, 5, {"eval_return": 1.0}, segment.fence),
-                    Outcome(segment.id, Status.DONE, reached=10, fence=segment.fence),
-                )
-            ]
+        said = []
+        for segment in self.batch:
+            said.append(Report(segment.id, 5, {"eval_return": 1.0}, segment.fence))
+            said.append(Outcome(segment.id, Status.DONE, reached=10, fence=segment.fence))
+        value = said if value is None else value
         self.paths.result_pickle.write_bytes(pickle.dumps((kind, value)))
 
 
@@ -147,14 +143,8 @@ def test_what_a_job_said_is_said_once_and_only_of_attempts_it_has(jobs):
     ("state", "blameless"),
     [
         *((state, None) for state in ("PENDING", "RUNNING", "UNKNOWN", "REQUEUED", "SUSPENDED")),
-        ("PREEMPTED", True),
-        ("NODE_FAIL", True),
-        ("CANCELLED by 1000", True),
-        ("CANCELLED+", True),
-        ("FAILED", False),
-        ("TIMEOUT", False),
-        ("OUT_OF_MEMORY", False),
-        ("COMPLETED", False),
+        *((state, True) for state in ("PREEMPTED", "NODE_FAIL", "CANCELLED by 1", "CANCELLED+")),
+        *((state, False) for state in ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "COMPLETED")),
     ],
 )
 def test_a_job_that_is_gone_is_lost_and_never_a_score(jobs, monkeypatch, state, blameless):
@@ -240,25 +230,18 @@ def test_the_jobs_of_a_killed_driver_are_cancelled(monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", ["processes", "threads"])
 def test_a_job_trains_all_its_segments_and_brings_what_they_said(kind):
     good, bad = segments(2)
-    said = slurm.train(
-        Work(misbehaving.load, kind), [good, replace(bad, config=Config(act="raise"))]
-    )
-    outcomes = {message.segment: message for message in said if isinstance(message, Outcome)}
-    assert {name: outcome.status for name, outcome in outcomes.items()} == {
-        good.id: Status.DONE,
-        bad.id: Status.CRASH,
-    }
-    assert all(outcome.host for outcome in outcomes.values())
-    steps = [
-        message.step for message in said if message.segment == good.id and type(message) is Report
-    ]
-    assert steps == [5, 10]
+    batch = [good, replace(bad, config=Config(act="raise"))]
+    said = slurm.train(Work(misbehaving.load, kind), batch)
+    outcomes = [message for message in said if isinstance(message, Outcome)]
+    ends = {outcome.segment: outcome.status for outcome in outcomes}
+    assert ends == {good.id: Status.DONE, bad.id: Status.CRASH}
+    assert all(outcome.host for outcome in outcomes)
+    assert [it.step for it in said if it.segment == good.id and type(it) is Report] == [5, 10]
 
 
 def test_the_limits_of_a_segment_hold_in_a_job():
-    (endless,) = segments(1)
     work = Work(misbehaving.load, limits=Limits(seconds=0.2))
-    said = slurm.train(work, [replace(endless, config=Config(act="hang"))])
+    said = slurm.train(work, segments(1, config=Config(act="hang")))
     assert [message.status for message in said if isinstance(message, Outcome)] == [Status.TIMEOUT]
 
 
@@ -271,11 +254,9 @@ def test_a_job_of_another_autorl_trains_nothing():
 def test_a_job_of_this_machine_ends_with_its_driver():
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    (endless,) = segments(1)
+    endless = segments(1, config=Config(act="hang"))
     with pytest.raises(StudyError, match="the driver has ended"):
-        slurm.train(
-            Work(misbehaving.load), [replace(endless, config=Config(act="hang"))], ended.pid
-        )
+        slurm.train(Work(misbehaving.load), endless, ended.pid)
 
 
 def test_who_has_not_submitit_is_told_how_to_get_it(monkeypatch):

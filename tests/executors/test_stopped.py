@@ -18,9 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 SLEEPS = f"import time; time.sleep({FOREVER})"
 BUSY = "while True: pass"
-WITH_CHILD = (
-    "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}])\n{own}"
-)
+WITH_CHILD = "import subprocess as s, sys; child = s.Popen([sys.executable, '-c', {!r}])\n{}"
 
 
 @pytest.fixture
@@ -82,11 +80,8 @@ def test_the_time_a_machine_was_suspended_does_not_count(start):
 
 
 def test_a_stopped_child_counts_if_nothing_else_is_at_work(start):
-    idle, busy, watch = (
-        start(parent_of(SLEEPS, SLEEPS)),
-        start(parent_of(SLEEPS, BUSY)),
-        StoppedWorkers(),
-    )
+    idle, busy = (start(parent_of(SLEEPS, own)) for own in (SLEEPS, BUSY))
+    watch = StoppedWorkers()
     stop(child_that_sleeps(idle.pid))
     stop(child_that_sleeps(busy.pid))
     found = []
@@ -109,7 +104,7 @@ def arguments(pid):
 
 
 def parent_of(child, own):
-    return WITH_CHILD.format(child=child, own=own)
+    return WITH_CHILD.format(child, own)
 
 
 def test_marked_processes_are_ended_in_any_session(start):
@@ -150,11 +145,14 @@ executor.submit([test_executors.segment("s")])
 outcomes, _ = test_executors.drain(executor, 1)
 print(outcomes["s"].status, outcomes["s"].message)
 """
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True
-    )
-    assert done.stdout == "lost the fork server ended 3 times before it had started a worker\n"
+    printed = printed_by(code, str(tmp_path))
+    assert printed == "lost the fork server ended 3 times before it had started a worker\n"
+
+
+def printed_by(code, *folders):
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=variables, check=True).stdout
 
 
 def test_a_fork_server_that_ends_while_a_worker_is_asked_for_has_a_supervisor_again():
@@ -184,8 +182,4 @@ supervisor = stat(stat(worker.pid).parent).parent
 print(supervisor == children._supervisor() != before, stat(supervisor).parent == os.getpid())
 children.kill_group(worker)
 """
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True
-    )
-    assert done.stdout == "True True\n"
+    assert printed_by(code) == "True True\n"
