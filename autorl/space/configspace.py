@@ -95,7 +95,7 @@ def exported_value(item: Hyperparameter, value: Any) -> Any:
     return value if item.numeric or _is_native(item) else canonical_json(value)
 
 
-def imported_value(item: Hyperparameter, value: object) -> Any:
+def imported_value(item: Hyperparameter, value: Any) -> Any:
     """Convert a value from the ConfigSpace to one of the hyperparameter."""
     value = frozen(value)
     if item.type == "float":
@@ -239,7 +239,7 @@ def export_constraint(
         return _forbid(space, exported, tree, negate=True)
     (inner,) = tree.parts
     parts = inner.parts if isinstance(inner, Junction) and inner.kind == "and" else (inner,)
-    forbidden = [_forbid(space, exported, part, negate=False) for part in parts]
+    forbidden: list[Any] = [_forbid(space, exported, part, negate=False) for part in parts]
     if None in forbidden:
         return None
     return forbidden[0] if len(forbidden) == 1 else ConfigSpace.ForbiddenAndConjunction(*forbidden)

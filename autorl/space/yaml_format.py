@@ -282,7 +282,8 @@ def _require_a_space(content: object) -> None:
             "the search space is empty: expected `hyperparameters:` and at least one of them"
         )
     if not isinstance(content, Mapping):
-        kind = {list: "a list", str: "text"}.get(type(content), "a single value")
+        kinds: dict[type, str] = {list: "a list", str: "text"}
+        kind = kinds.get(type(content), "a single value")
         raise InputError(
             f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}"
         )

@@ -83,7 +83,7 @@ def _mean_last(curves: Array, k: int) -> Array:
     return np.asarray(curves[..., -k:].mean(axis=-1))
 
 
-def mean_last(k: int) -> Reduction:
+def mean_last(k: float) -> Reduction:
     """Make the reduction that averages the last k >= 1 evaluations.
 
     Used as `mean_last(5)(curve)`.
