@@ -57,17 +57,17 @@ def segment(name, config, steps=2):
 
 def live_arguments(one, monkeypatch):
     """The arguments TRL's trainer has while it trains a segment."""
-    from autorl.trainers.trl import segment_trainer
+    from autorl.trainers.trl.segment_trainer import TRLRun
 
-    heard, build = [], segment_trainer.build
+    heard, build = [], TRLRun.build
 
-    def listening(*given):
-        heard.append(build(*given))
-        return heard[-1]
+    def listening(run, arguments, seed):
+        build(run, arguments, seed)
+        heard.append(run.trl.args)
 
-    monkeypatch.setattr(segment_trainer, "build", listening)
+    monkeypatch.setattr(TRLRun, "build", listening)
     load(one.trainer).train(one, lambda report: None)
-    return heard[0].trainer.args
+    return heard[0]
 
 
 def as_dict(config):

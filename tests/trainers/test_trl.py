@@ -75,14 +75,14 @@ def test_a_new_learning_rate_is_used_by_a_continued_run_and_not_the_saved_one(tm
 @pytest.mark.slow
 def test_the_kl_reference_of_a_continued_run_is_the_original_policy(tmp_path):
     """Trap 2: a trainer built on a checkpoint takes it for the reference, and KL starts again at 0."""
+    from autorl.trainers.language.models import load_policy, load_tokenizer
     from autorl.trainers.language.policy_metrics import measure
-    from autorl.trainers.trl.segment_trainer import load_model, load_tokenizer
 
     fast = {**RLOO, "learning_rate": 1e-2, "beta": 0.05}
     second = halves(tmp_path, config=fast, other={**fast, "learning_rate": 1e-30}, episodes=64)
     (report,) = train(replace(second, evaluate_at=(4,), save=False)).reports
     built = build("letters-goldproxy", {})
-    trained = load_model(Path(second.parent.path))
+    trained = load_policy(Path(second.parent.path))
     evaluation = {"seed": 3, "role": "tuning", "step": 4, "n": 64}
     tokenizer = load_tokenizer(built.reference)
     to_itself = measure(trained, trained, tokenizer, built, **evaluation)
@@ -103,11 +103,11 @@ def test_a_reference_that_trl_loaded_from_elsewhere_is_an_error():
     """TRL reads the reference's path off the model's configuration; a wrong one is found by its weights."""
     from types import SimpleNamespace
 
+    from autorl.trainers.language.models import load_policy
     from autorl.trainers.trl import segment_trainer
     from autorl.trainers.trl.methods import find
 
-    policy = segment_trainer.load_model(build("letters-goldproxy", {}).reference)
-    moved = segment_trainer.load_model(build("letters-goldproxy", {}).reference)
+    policy, moved = (load_policy(build("letters-goldproxy", {}).reference) for _ in range(2))
     moved.lm_head.weight.data += 1.0
     trainer = SimpleNamespace(
         ref_model=moved, accelerator=SimpleNamespace(unwrap_model=lambda model: model)

@@ -86,9 +86,13 @@ def load_reward_model(folder: Path, labels: int | None = None) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     head = {} if labels is None else {"num_labels": labels}
-    return AutoModelForSequenceClassification.from_pretrained(
+    model: Any = AutoModelForSequenceClassification.from_pretrained(
         folder, local_files_only=True, dtype=torch.float32, **head
     )
+    # without it classifiers of transformers refuse more than one text at once
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = load_tokenizer(folder).pad_token_id
+    return model
 
 
 def weights_hash(model: PreTrainedModel) -> str:

@@ -24,7 +24,8 @@ class CountedReward:
     Attributes:
         ends: tokens any of which ends a completion. Tokens after the first are padding
             (online DPO).
-        tokens: of completions up to their end, that included.
+        tokens: of completions up to their end, that included; of a method that learns from data,
+            of its batches.
         groups, equal_groups: groups of completions it was asked for, and those in which all had the
             same reward.
     """
@@ -97,7 +98,8 @@ class CountedReward:
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold, as JSON."""
         signal = None if self._learning is None else self._learning.state()
-        return {"signal": signal, "groups": [self.groups, self.equal_groups]}
+        groups = [self.groups, self.equal_groups]
+        return {"signal": signal, "tokens": self.tokens, "groups": groups}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint's `state`."""

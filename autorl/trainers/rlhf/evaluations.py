@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,9 @@ class LanguageRun(Course):
 
     Attributes:
         built: the task.
+        reward: the training signal, which counts.
         state: the parent's checkpoint, None from scratch.
+        policy: the model that is trained.
         stopped: set once the guard has tripped.
 
     Args:
@@ -47,7 +49,6 @@ class LanguageRun(Course):
         report: receives evaluations.
         name: of the trainer, in checkpoints.
         values: every hyperparameter.
-        reward: the training signal.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class LanguageRun(Course):
         report: Callable[[Report], None],
         name: str,
         values: Mapping[str, Any],
-        reward: RewardOptions,
     ) -> None:
         super().__init__(segment, report)
+        self.trainer = trainer
         self.name = name
         self.values = values
         self.built = build_task(segment.environment)
@@ -67,41 +68,51 @@ class LanguageRun(Course):
         self.tokenizer = load_tokenizer(self.built.reference)
         self.reference_hash = weights_hash(self.reference)
         self.state = load_parent(segment, name, values, trainer.changes)
-        if self.state is not None and self.state["reference"] != self.reference_hash:
-            raise InputError(
-                "the checkpoint was trained against another reference policy "
-                f"({self.state['reference']})"
-            )
-        # of its own run only: evaluations of the agent it was copied from do not count
-        history = self.state["history"] if self.state and segment.fork is None else ()
-        self.guard = trainer.guard(self.built, reward, history)
+        options = RewardOptions.read(values)
+        signal = options.signal(self.built) if trainer.scores else _unscored
+        self.reward = CountedReward(self.built.training, signal, grouped=trainer.grouped)
+        history: Sequence[Sequence[float]] = ()
+        if self.state is not None:
+            if self.state["reference"] != self.reference_hash:
+                raise InputError(
+                    "the checkpoint was trained against another reference policy "
+                    f"({self.state['reference']})"
+                )
+            self.reward.load(self.state)
+            # of its own run only: evaluations of the agent it was copied from do not count
+            history = self.state["history"] if segment.fork is None else ()
+        self.guard = trainer.guard(self.built, options, history)
         self.stopped = False
 
-    def evaluate(
-        self, policy: PreTrainedModel, step: int, kind: str, counted: Mapping[str, float]
-    ) -> bool:
-        """Measure `policy` at a nominal step and report it.
+    @property
+    def policy(self) -> Any:
+        raise NotImplementedError
 
-        Args:
-            policy: or reward model.
-            step: the nominal one.
-            kind: of data the method is trained on; see `autorl.trainers.trl.methods.Data`.
-            counted: what training has counted, reported beside what is measured.
+    def align(self, step: int) -> int:
+        """Return the step training reaches for a nominal one."""
+        return self.trainer.align(self.segment.config, step)
+
+    def evaluate(self, reached: int) -> bool:
+        """Measure the policy at every nominal step that is reached, and report it.
 
         Returns:
             Whether training is to stop.
         """
-        # before sampling, which raises in torch for NaN
-        if not is_finite(policy):
-            self.problem = "parameters are not finite"
-            return True
-        # evaluations must not change training: a run is the same wherever it is evaluated
-        with preserved():
-            metrics = {**self._measures(policy, step, kind), **counted}
-        if not self.add(step, metrics):
-            return True
-        self.stopped = self.guard.tripped(metrics)
-        return self.stopped
+        for step in self.due(reached, self.align):
+            policy = self.policy
+            # before sampling, which raises in torch for NaN
+            if not is_finite(policy):
+                self.problem = "parameters are not finite"
+                continue
+            # evaluations must not change training: a run is the same wherever it is evaluated
+            with preserved():
+                metrics = self._measures(policy, step)
+            metrics["tokens"] = float(self.reward.tokens)
+            if self.trainer.scores:
+                metrics["reward_zero_std"] = self.reward.zero_std
+            if self.add(step, metrics):
+                self.stopped |= self.guard.tripped(metrics)
+        return self.stopped or bool(self.problem)
 
     def ended(
         self, step: int, applied: Mapping[str, Any], save: Callable[[], Checkpoint]
@@ -119,16 +130,13 @@ class LanguageRun(Course):
             cost={"peak_memory_mb": peak},
         )
 
-    def save(
-        self, step: int, tokens: int, reward: CountedReward, files: Path, **further: object
-    ) -> Checkpoint:
+    def save(self, step: int, files: Path, **further: object) -> Checkpoint:
         """Write the checkpoint of the segment, with the files of a folder."""
         state = {
             "values": self.values,
             "reference": self.reference_hash,
             "history": self.guard.history,
-            "tokens": tokens,
-            **reward.state(),
+            **self.reward.state(),
             **further,
         }
         # Paths and host of the machine it was saved on; a model card.
@@ -136,12 +144,12 @@ class LanguageRun(Course):
             (files / name).unlink(missing_ok=True)
         return save(self.segment, self.name, step, state, moved=files)
 
-    def _measures(self, policy: PreTrainedModel, step: int, kind: str) -> dict[str, float]:
+    def _measures(self, policy: PreTrainedModel, step: int) -> dict[str, float]:
         segment = self.segment
         built = self.built
         # TRL moves the policy to the GPU, and nobody moves ours
         self.reference.to(policy.device)
-        if kind == "ranking":
+        if not self.trainer.policies:
             (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
             return reward_measures(
                 policy, self.tokenizer, self.reference, built, seed, segment.role
@@ -156,15 +164,14 @@ class LanguageRun(Course):
             step=step,
             n=segment.episodes,
         )
-        if kind == "prompts":
+        if self.trainer.scores:
             return metrics
         pairs = built.pairs_of(segment.role)
         if pairs:
             likelihoods = pair_likelihoods(policy, self.tokenizer, pairs)
             metrics |= pair_measures(likelihoods, self._reference_likelihoods)
-        texts = built.held_out_completions
-        if segment.role == "test":
-            texts = built.test_completions
+        test = segment.role == "test"
+        texts = built.test_completions if test else built.held_out_completions
         if texts:
             values = log_likelihoods(policy, self.tokenizer, texts)
             metrics["log_likelihood"] = math.fsum(values) / len(texts)
@@ -175,6 +182,11 @@ class LanguageRun(Course):
     def _reference_likelihoods(self) -> list[float]:
         pairs = self.built.pairs_of(self.segment.role)
         return pair_likelihoods(self.reference, self.tokenizer, pairs)
+
+
+def _unscored(prompts: object, completions: object) -> list[float]:
+    """Stand for the signal of a method that learns from data, and asks for none."""
+    raise NotImplementedError
 
 
 def is_finite(model: PreTrainedModel) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from autorl.trainers.language.ppo import algorithm
-from autorl.trainers.rlhf import silence
+from autorl.trainers.rlhf import ppo_run
 
 torch.set_num_threads(1)
 
-__all__ = ["algorithm", "silence"]
+__all__ = ["ppo_run"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -200,9 +201,18 @@ class RLHFTrainer(Trainer):
     Attributes:
         title: its name in the study file, for messages.
         name: of the method, `rloo` of `trl/rloo`.
+        learns_from: parts of which a task must have at least one, in the words of
+            `autorl.trainers.language.contract.Task.check`.
+        scores: whether it trains on a reward: what it samples is scored.
+        grouped: whether completions of one prompt are held against each other.
+        policies: whether it trains a policy, not a reward model.
     """
 
     model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
+    learns_from: tuple[str, ...] = ("prompts",)
+    scores = True
+    grouped = True
+    policies = True
 
     def __init__(self, spec: TrainerSpec) -> None:
         self.title = spec.name
@@ -213,24 +223,6 @@ class RLHFTrainer(Trainer):
         device = spec.kwargs.get("device", "cpu")
         if device not in ("cpu", "auto"):
             raise InputError(f"expected cpu or auto, got {device!r}", key="trainer.kwargs.device")
-
-    @property
-    def scores(self) -> bool:
-        """Whether it trains on a reward: what it samples is scored."""
-        return True
-
-    @property
-    def learns_from(self) -> tuple[str, ...]:
-        """Parts of which a task must have at least one.
-
-        The words are those of `autorl.trainers.language.contract.Task.check`.
-        """
-        return ("prompts",)
-
-    @property
-    def policies(self) -> bool:
-        """Whether it trains a policy, not a reward model."""
-        return True
 
     @property
     def cuda(self) -> bool:
@@ -296,18 +288,8 @@ class RLHFTrainer(Trainer):
                 f"got {about.training!r}",
                 key="environment.kwargs.training",
             )
-        try:
+        with self._named():
             self.check_names(names - of_reward)
-        except InputError as error:
-            # where the name was given: among the trainer's options, or in the space
-            key = f"trainer.kwargs.{error.key}" if error.key in self.defaults else error.key
-            raise InputError(error.message, key=key) from None
-        try:
-            self.check_fixed(reward_options.without(self.defaults), hyperparameters)
-        except InputError as error:
-            # a check may name the space, which has no part in these values
-            key = f"trainer.kwargs.{error.key}".removesuffix(".space")
-            raise InputError(error.message, key=key) from None
         if not set(self.learns_from) & set(available):
             raise InputError(
                 f"{self.title} is trained on {' or '.join(self.learns_from)}; {about.name} has "
@@ -342,14 +324,23 @@ class RLHFTrainer(Trainer):
         """Raise `InputError` for a name the method does not have."""
         raise NotImplementedError
 
-    def check_fixed(self, fixed: Mapping[str, object], searched: Collection[str]) -> None:
-        """Raise `InputError` for options with which no run could train.
+    def check_configuration(self, config: Config) -> None:
+        with self._named(config):
+            self.check_values(config)
 
-        Args:
-            fixed: hyperparameters and their values.
-            searched: hyperparameters of the space, which may have any value.
-        """
+    def check_values(self, config: Config) -> None:
+        """Raise `InputError` if no run of a configuration could train."""
         raise NotImplementedError
+
+    @contextmanager
+    def _named(self, config: Collection[str] = ()) -> Iterator[None]:
+        """Have an error name the option, where a value is given among the trainer's options."""
+        try:
+            yield
+        except InputError as error:
+            fixed = error.key in self.defaults and error.key not in config
+            key = f"trainer.kwargs.{error.key}" if fixed else error.key
+            raise InputError(error.message, key=key) from error.__cause__
 
     def check_objective(
         self,

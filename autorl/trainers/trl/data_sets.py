@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import InputError
@@ -25,39 +25,38 @@ def data_set(method: Method, built: Built) -> Any:
 
     # TRL puts prompt and completion together as they are, without a space between words
     pairs = [
-        (prompt, joined(prompt, better), joined(prompt, worse))
+        {"prompt": prompt, "chosen": joined(prompt, better), "rejected": joined(prompt, worse)}
         for prompt, better, worse in built.pairs
     ]
+    rows: list[dict[str, Any]] = pairs
     match method.data:
         case "prompts":
-            columns: dict[str, list[Any]] = {"prompt": list(built.prompts)}
-        case "pairs" | "ranking":
-            columns = _columns(("prompt", "chosen", "rejected"), pairs)
+            rows = [{"prompt": prompt} for prompt in built.prompts]
         case "unpaired":
-            labelled = [
-                (prompt, joined(prompt, text), label) for prompt, text, label in built.labelled
+            rows = [
+                {"prompt": prompt, "completion": joined(prompt, text), "label": label}
+                for prompt, text, label in built.labelled
             ]
             # for KTO and BCO a pair is a completion that is wanted and one that is not
-            of_pairs = [
-                (prompt, text, label)
-                for prompt, *answers in pairs
-                for text, label in zip(answers, (True, False), strict=True)
+            rows = rows or [
+                {"prompt": pair["prompt"], "completion": pair[name], "label": name == "chosen"}
+                for pair in pairs
+                for name in ("chosen", "rejected")
             ]
-            columns = _columns(("prompt", "completion", "label"), labelled or of_pairs)
         case "completions":
             imitated = [(prompt, joined(prompt, text)) for prompt, text in built.completions]
-            chosen = [(prompt, text) for prompt, text, _ in pairs]
-            columns = _columns(("prompt", "completion"), imitated or chosen)
+            imitated = imitated or [(pair["prompt"], pair["chosen"]) for pair in pairs]
+            rows = [{"prompt": prompt, "completion": text} for prompt, text in imitated]
             # SFT trains on every token of `text`, of a completion on that alone
-            if columns and not any(columns["prompt"]):
-                columns = {"text": columns["completion"]}
-    if not columns:
+            if not any(prompt for prompt, _ in imitated):
+                rows = [{"text": text} for _, text in imitated]
+    if not rows:
         raise InputError(
             f"trl/{method.name} is trained on {' or '.join(method.learns_from)}; "
             f"{built.name} has none",
             key="environment",
         )
-    return Dataset.from_dict(columns)
+    return Dataset.from_list(rows)
 
 
 def check_lengths(method: Method, built: Built, most: int) -> None:
@@ -76,17 +75,6 @@ def check_lengths(method: Method, built: Built, most: int) -> None:
             f"the shortest prompt has {shortest}",
             key="trainer.kwargs.max_length",
         )
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str, list[Any]]:
-    """Return rows by column.
-
-    There is no column where there is no row.
-    """
-    if not rows:
-        return {}
-    columns = (list(column) for column in zip(*rows, strict=True))
-    return dict(zip(names, columns, strict=True))
 
 
 def sequence_tokens(batch: Mapping[str, Tensor]) -> int:

@@ -5,13 +5,13 @@ Its experimental trainers come and go with minor releases.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -23,21 +23,7 @@ from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
 from autorl.trainers.shared import schedule_parts
 
 NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
-
-
-def check_named(trainer_class: type, config_class: type, name: str, value: object) -> None:
-    """Raise `InputError` for a name that TRL's trainer does not know.
-
-    Args:
-        trainer_class: of TRL.
-        config_class: of TRL.
-        name: of the argument.
-        value: as the configuration class left it.
-    """
-    allowed = names_of_argument(trainer_class, config_class, name)
-    if allowed and value not in allowed:
-        hint = one_of(value, allowed)
-        raise InputError(f"TRL's {trainer_class.__name__} has no {value!r}{hint}", key=name)
+"""Arguments that are one of a few texts, which TRL's code alone knows."""
 
 
 @lru_cache(maxsize=64)
@@ -45,28 +31,11 @@ def names_of_argument(trainer_class: type, config_class: type, name: str) -> tup
     """Return the texts that TRL's code compares an argument with."""
     # comparisons are inherited too: GMPO's trainer is a subclass of GRPO's
     owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
-    names: set[str] = set()
-    for module in sorted(owners):
-        if module.partition(".")[0] == "trl":
-            names.update(_compared(ast.parse(inspect.getsource(sys.modules[module])), name))
-    return tuple(sorted(names))
-
-
-def _compared(tree: ast.AST, name: str) -> Iterator[str]:
-    """Yield the texts that `<anything>.name` is compared with."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Compare):
-            continue
-        sides = [node.left, *node.comparators]
-        if not any(isinstance(side, ast.Attribute) and side.attr == name for side in sides):
-            continue
-        for side in sides:
-            parts = [side]
-            if isinstance(side, ast.List | ast.Tuple | ast.Set):
-                parts = side.elts
-            for part in parts:
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    yield part.value
+    modules = (sys.modules[owner] for owner in owners if owner.partition(".")[0] == "trl")
+    source = "\n".join(map(inspect.getsource, modules))
+    compared = rf'\.{name} (?:==|!=|in|not in) (\[.*?\]|\(.*?\)|{{.*?}}|".*?")'
+    sides = " ".join(re.findall(compared, source, re.DOTALL))
+    return tuple(sorted(set(re.findall('"(.*?)"', sides))))
 
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]

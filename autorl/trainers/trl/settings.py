@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autorl.core.plain_text import did_you_mean
+from autorl.core.plain_text import did_you_mean, one_of
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError
 from autorl.space import resolve_schedules
-from autorl.trainers.language.rewards.options import RewardOptions, is_option, without
+from autorl.trainers.language.rewards.options import is_option, without
 from autorl.trainers.shared import base_name, check_names
-from autorl.trainers.trl.methods import NAMED, Method, check_named
+from autorl.trainers.trl.methods import NAMED, Method, names_of_argument
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -59,25 +59,6 @@ _CPU = {
 _DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
 _LAYOUT = ("padding_free",)
 """How a batch lies in memory: TRL decides by what is installed, the training is the same."""
-_JUDGED_WITH: Mapping[str, frozenset[str]] = {
-    "num_generations": frozenset(
-        {
-            *("per_device_train_batch_size", "gradient_accumulation_steps"),
-            *("steps_per_generation", "generation_batch_size"),
-        }
-    ),
-    "generation_batch_size": frozenset(
-        {"num_generations", "per_device_train_batch_size", "steps_per_generation"}
-    ),
-    "per_device_train_batch_size": frozenset({"num_generations"}),
-    "gradient_accumulation_steps": frozenset({"num_generations"}),
-    "steps_per_generation": frozenset({"num_generations"}),
-    "gamma_ratio": frozenset({"beta"}),
-    "loss_type": frozenset({"label_smoothing"}),
-    "sft_weight": frozenset({"loss_type"}),
-    "label_smoothing": frozenset({"loss_type"}),
-}
-"""Hyperparameters whose value is right or wrong only beside the values of others."""
 _QUIET = {
     "report_to": [],
     "save_strategy": "no",
@@ -123,11 +104,6 @@ class Settings:
                 "the loss kto needs a batch of at least 2", key="per_device_train_batch_size"
             )
 
-    @cached_property
-    def reward(self) -> RewardOptions:
-        """Signal that an online method trains on."""
-        return RewardOptions.read(self.values)
-
     def at(self, step: int, horizon: int) -> dict[str, Any]:
         """Return the values at `step`, schedules resolved."""
         return resolve_schedules(self.values, step, horizon)
@@ -141,7 +117,7 @@ class Settings:
             if self.values.get(f"{name}.shape", "constant") != "constant"
         )
 
-    @property
+    @cached_property
     def stride(self) -> int:
         """Optimizer steps between two points at which training can be cut.
 
@@ -155,6 +131,10 @@ class Settings:
         reuse = per_generation * int(self.values.get("num_iterations", 1))
         # the first optimizer step that also uses up a batch of completions
         return math.lcm(reuse, accumulation) // accumulation
+
+    def align(self, step: int) -> int:
+        """Return the first step >= `step` at which training can be cut."""
+        return -(-step // self.stride) * self.stride
 
     def arguments(self, seed: int, horizon: int, folder: str, most: int, cuda: bool) -> Any:
         """Return TRL's configuration object for a run.
@@ -190,9 +170,12 @@ class Settings:
             ) from error
         # what TRL makes of a value: of `scale_rewards: false` it makes `none`
         self._made = {name: getattr(made, name) for name in self.values if name in fields}
-        for name in NAMED:
-            if name in self._made:
-                check_named(trainer_class, config_class, name, self._made[name])
+        for name in (name for name in NAMED if name in self._made):
+            allowed = names_of_argument(trainer_class, config_class, name)
+            if allowed and self._made[name] not in allowed:
+                hint = one_of(self._made[name], allowed)
+                message = f"TRL's {trainer_class.__name__} has no {self._made[name]!r}{hint}"
+                raise InputError(message, key=name)
         return made
 
     def write(self, trainer: Trainer, step: int, horizon: int, *, first: bool) -> None:
@@ -225,16 +208,17 @@ class Settings:
         """
         applied = {}
         for name, value in without(self.at(step, horizon)).items():
-            in_force, expected = self._in_force(trainer, name, value)
+            in_force = _read(trainer, name)
             # DPO switches padding-free batches off itself: not an error, but said as it is
             if name in _LAYOUT:
                 applied[name] = in_force
                 continue
-            all_set = all(
-                _same(getattr(trainer, attribute), expected)
-                for attribute in self._attributes(name)[1:]
-            )
-            if not all_set or not (_same(in_force, expected) or self._is_made(name, in_force)):
+            # what TRL's class makes of a value is as good: it makes `none` of False
+            expected = [value]
+            if name in self._made and name not in self.scheduled:
+                expected.append(self._made[name])
+            found = [in_force, *(getattr(trainer, twin) for twin in self._attributes(name)[1:])]
+            if not all(any(_same(one, wanted) for wanted in expected) for one in found):
                 raise RuntimeError(
                     f"hyperparameter {name} did not take: asked for {value!r}, found {in_force!r}"
                 )
@@ -245,25 +229,6 @@ class Settings:
             if base_name(name) != name or is_option(name)
         }
         return {**applied, **helpers}
-
-    def _in_force(self, trainer: Trainer, name: str, value: object) -> tuple[Any, Any]:
-        """Return a hyperparameter's value in TRL's trainer, and the expected one."""
-        if name == "loss_type" and self.method.name == "dpo":
-            return trainer.loss_types, list(_losses(value))
-        in_force = _read(trainer, name)
-        # TRL puts them among its own
-        if name == "generation_kwargs" and isinstance(value, Mapping) and value:
-            in_force = {key: in_force.get(key) for key in value}
-        return in_force, value
-
-    def _is_made(self, name: str, in_force: object) -> bool:
-        """Whether TRL's class made this value of the one asked for.
-
-        It makes `none` of False.
-        """
-        if name not in self._made or name in self.scheduled:
-            return False
-        return _same(in_force, self._made[name])
 
     def _attributes(self, name: str) -> tuple[str, ...]:
         """Return where TRL's trainer keeps a hyperparameter that can follow a schedule.
@@ -334,45 +299,6 @@ class Settings:
         return translated
 
 
-def check_fixed(
-    method: Method, fixed: Mapping[str, object], searched: Collection[str], *, cuda: bool
-) -> None:
-    """Raise `InputError` for values that no run could train with.
-
-    Args:
-        method: of TRL.
-        fixed: hyperparameters that the trainer's options fix, and their values.
-        searched: hyperparameters of the space. A value that is right or wrong only beside one of
-            them is not judged.
-        cuda: whether runs may train on a GPU.
-    """
-    judged = {
-        name: value
-        for name, value in fixed.items()
-        if not _JUDGED_WITH.get(name, frozenset()).intersection(searched)
-    }
-    fields = {field.name: field for field in dataclasses.fields(method.classes()[1])}
-    # the exact type: bool is an int to `isinstance`
-    numbers = {name for name, field in fields.items() if type(field.default) in (int, float)}
-    optional = {
-        name
-        for name, field in fields.items()
-        if "None" in str(field.type) or "Optional" in str(field.type)
-    }
-    for name, value in judged.items():
-        if value is None and name in optional:
-            continue
-        if name in numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InputError(f"expected a number, got {value!r}", key=name)
-    if "sft_weight" in judged and "sft" not in _losses(fixed.get("loss_type", "")):
-        raise InputError(
-            "is a weight of the loss 'sft', as in 'rpo': add it to loss_type", key="sft_weight"
-        )
-    if judged.get("use_vllm") and importlib.util.find_spec("vllm") is None:
-        raise InputError("vLLM is not installed", key="use_vllm")
-    check_values(method, judged, {}, cuda=cuda)
-
-
 def check_values(
     method: Method, own: Mapping[str, object], config: Mapping[str, object], *, cuda: bool
 ) -> None:
@@ -380,10 +306,26 @@ def check_values(
 
     The configuration goes over the trainer's own values.
     """
+    settings = Settings(method, own, config)
+    for field in dataclasses.fields(method.classes()[1]):
+        value = settings.values.get(field.name)
+        # the exact type of the default: bool is an int to `isinstance`
+        number = type(field.default) in (int, float) and field.name in settings.values
+        if value is None and ("None" in str(field.type) or "Optional" in str(field.type)):
+            continue
+        if number and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(f"expected a number, got {value!r}", key=field.name)
+    losses = own.get("loss_type", "")
+    if "sft_weight" in own and "loss_type" not in config and "sft" not in _losses(losses):
+        raise InputError(
+            "is a weight of the loss 'sft', as in 'rpo': add it to loss_type", key="sft_weight"
+        )
+    if settings.values.get("use_vllm") and importlib.util.find_spec("vllm") is None:
+        raise InputError("vLLM is not installed", key="use_vllm")
     with warnings.catch_warnings():
         # TRL's own use of names transformers is renaming
         warnings.simplefilter("ignore", FutureWarning)
-        Settings(method, own, config).arguments(0, 1, "unused", 1, cuda=cuda)
+        settings.arguments(0, 1, "unused", 1, cuda=cuda)
 
 
 def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
@@ -483,6 +425,8 @@ def _read(trainer: Trainer, name: str) -> Any:
             return trainer.beta != 0.0
         case "sft_weight":
             return trainer.loss_weights[trainer.loss_types.index("sft")]
+        case "loss_type" if hasattr(trainer, "loss_types"):  # of DPO
+            return trainer.loss_types
         case "gamma_ratio":
             return trainer.simpo_gamma / trainer.beta
     attribute = _ATTRIBUTES.get(name, name)
@@ -501,6 +445,9 @@ def _same(in_force: object, expected: object) -> bool:
         return math.isclose(float(in_force), float(expected), rel_tol=1e-9, abs_tol=1e-15)
     if isinstance(in_force, tuple | list) and isinstance(expected, tuple | list):
         return list(in_force) == list(expected)
+    # TRL puts arguments of generation among its own
+    if isinstance(in_force, Mapping) and isinstance(expected, Mapping):
+        return expected.items() <= in_force.items()
     if expected is None:
         return True  # TRL puts the value that stands for None in its place
     return bool(in_force == expected)

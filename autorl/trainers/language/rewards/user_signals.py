@@ -100,9 +100,6 @@ class RewardModel:
             raise InputError(
                 f"{folder} is no reward model: expected one output, its head has {outputs}", key=key
             )
-        # without it classifiers of transformers refuse more than one text at once
-        if self.model.config.pad_token_id is None:
-            self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         texts = list(zip(prompts, completions, strict=True))
