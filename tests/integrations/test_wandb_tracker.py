@@ -73,7 +73,7 @@ def kill(folder):
     written = sorted(path for path in folder.glob("offline-run-*") if (path / "autorl").exists())
     shutil.rmtree(written[0])
     written[1].rename(folder / f"replaced-{written[1].name}")
-    (written[2] / "autorl").write_text("1 values, stopped")
+    (written[2] / "autorl").write_text("1 stopped")
 
 
 def test_a_study_of_two_sessions_has_every_run_once(reader, tmp_path):

@@ -8,12 +8,17 @@ from rlhf_support import built, importable, write_policy
 
 from autorl.core.types import InputError
 from autorl.trainers.language.models import load_tokenizer
-from autorl.trainers.language.rewards.composition import Ensemble, WithLength, WithProcess
-from autorl.trainers.language.rewards.constraints import Constrained, Constraint
+from autorl.trainers.language.rewards.composition import (
+    Constrained,
+    ensemble,
+    with_length,
+    with_process,
+)
 from autorl.trainers.language.rewards.options import RewardOptions, maybe_trained_on
 from autorl.trainers.language.sampling import sample
 from autorl.trainers.language.tasks.letters import load
 from autorl.trainers.language.tasks.tiny_models import write_tokenizer
+from autorl.trainers.rlhf.counted_reward import CountedReward
 
 TABLE = [[1.0, 4.0], [3.0, 0.0]]  # two models, two completions: means 2 and 2, variances 1 and 4
 
@@ -37,49 +42,49 @@ def lengths(prompts, completions):
 )
 def test_ensemble_rules(rule, weight, expected):
     signals = [lambda p, c, row=row: row for row in TABLE]
-    assert Ensemble(signals, rule, weight)(["x", "x"], ["y", "z"]) == pytest.approx(expected)
-    one = Ensemble([lambda p, c: [0.3, -2.0]], rule, 5.0)
+    assert ensemble(signals, rule, weight)(["x", "x"], ["y", "z"]) == pytest.approx(expected)
+    one = ensemble([lambda p, c: [0.3, -2.0]], rule, 5.0)
     assert one(["x", "x"], ["y", "z"]) == [0.3, -2.0]
 
 
 def test_process_reward_is_added_to_the_outcome():
-    signal = WithProcess(lambda p, c: [1.0, 0.0], lambda p, c: [[0.5, 0.1], [0.9]], 0.5)
+    signal = with_process(lambda p, c: [1.0, 0.0], lambda p, c: [[0.5, 0.1], [0.9]], 0.5)
     assert signal(["p", "p"], ["a", "b"]) == pytest.approx([1.3, 0.45])
-    clipped = WithProcess(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
+    clipped = with_process(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
     assert clipped(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
 
 
-@pytest.mark.parametrize(
-    ("length", "expected"), [(0, 0), (12, 0), (13, -0.25), (14, -0.5), (16, -1), (40, -1)]
-)
-def test_soft_overlong_penalty(length, expected):
-    assert WithLength(lengths, 16, 4, 1.0, len).penalty(length) == expected
+def test_soft_overlong_penalty():
+    texts = ["a" * length for length in (0, 12, 13, 14, 16, 40)]
+    signal = with_length(lambda prompts, texts: [2.0] * len(texts), 16, 4, 2.0, len)
+    assert signal(["p"] * 6, texts) == [2.0, 2.0, 1.5, 1.0, 0.0, 0.0]
 
 
 SIGNALS = {"length": lengths, "b": count("b")}
 BATCH = (["p", "p"], ["a a a", "b"])  # proxy 3, 0; length 3, 1 (mean 2); b 0, 1 (mean 0.5)
 
 
-def constrained(*limits, **options):
+AT_MOST = ("length", "at_most")
+
+
+def constrained(limits, **options):
     return Constrained(count("a"), SIGNALS, limits, **options)
 
 
 def test_constrained_reward_by_hand():
-    limits = [Constraint("length", 1.5), Constraint("b", 0.75, "at_least")]
-    reward = constrained(*limits, learning_rate=0.4)
-    assert reward.learn(*BATCH) == [3.0, 0.0]  # multipliers are 0 in the first batch
+    reward = constrained({AT_MOST: 1.5, ("b", "at_least"): 0.75}, learning_rate=0.4)
+    assert reward(*BATCH) == [3.0, 0.0]  # multipliers are 0 in the first batch
     multipliers = {"length at_most": 0.4 * 0.5, "b at_least": 0.4 * 0.25}
     assert reward.multipliers == pytest.approx(multipliers)
     # 3 - 0.2 (3 - 1.5) + 0.1 (0 - 0.75), 0 - 0.2 (1 - 1.5) + 0.1 (1 - 0.75)
     assert reward(*BATCH) == pytest.approx([2.625, 0.125])
-    assert reward.multipliers == pytest.approx(multipliers), "scoring alone moves nothing"
 
 
 def test_multipliers_rise_while_violated_fall_when_met_and_stay_in_bounds():
-    reward = constrained(Constraint("length", 1.0), learning_rate=1.0, ceiling=2.5)
+    reward = constrained({AT_MOST: 1.0}, learning_rate=1.0, ceiling=2.5)
 
     def learn(*texts):
-        reward.learn(["p"] * len(texts), texts)
+        reward(["p"] * len(texts), texts)
         return reward.multipliers["length at_most"]
 
     assert [learn("a a a", "b") for _ in range(4)] == [1.0, 2.0, 2.5, 2.5]
@@ -87,16 +92,18 @@ def test_multipliers_rise_while_violated_fall_when_met_and_stay_in_bounds():
     assert [learn(text) for text in ("", "a", "a", "", "", "")] == [1.5, 1.5, 1.5, 0.5, 0.0, 0.0]
 
 
-def test_the_state_of_a_constrained_reward_goes_through_json():
-    limits = [Constraint("length", 1.5), Constraint("length", 0.5, "at_least")]
-    straight, first, resumed = (constrained(*limits) for _ in range(3))
+def test_the_state_of_a_constrained_reward_goes_through_json_with_the_counts():
+    limits = {AT_MOST: 1.5, ("length", "at_least"): 0.5}
+    straight, first, resumed = (CountedReward("a", constrained(limits)) for _ in range(3))
     for reward in (straight, first):
-        reward.learn(*BATCH)
+        reward(*BATCH, completion_ids=[[1, 2, 3], [4]])
     resumed.load(json.loads(json.dumps(first.state())))
-    assert resumed.learn(*BATCH) == straight.learn(*BATCH)
-    assert resumed.multipliers == straight.multipliers
+    assert resumed.tokens == 4
+    assert resumed(*BATCH) == straight(*BATCH)
+    assert resumed.state() == straight.state() | {"tokens": 4}
     with pytest.raises(InputError, match="multipliers for"):
-        constrained(limits[0]).load(first.state())
+        CountedReward("a", constrained({AT_MOST: 1.5})).load(first.state())
+    assert CountedReward("a", count("a")).state()["signal"] is None
 
 
 # -- options -------------------------------------------------------------------------------------
@@ -232,7 +239,7 @@ def test_a_limit_and_a_constraint_count_tokens(tmp_path):
     limited = assemble(task, {"reward.length_limit": 8, "reward.length_buffer": 4})
     assert limited(*batch) == [-0.5, 0.0]
     reward = assemble(task, {"reward.length.at_most": 3.0, "reward.lagrange_rate": 1.0})
-    assert reward.learn(*batch) == [0.0, 0.0]
+    assert reward(*batch) == [0.0, 0.0]
     assert reward.multipliers == {"length at_most": 1.0}  # mean 4 against 3
     assert reward(*batch) == [-3.0, 1.0]
 

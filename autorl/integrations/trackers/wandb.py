@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autorl.core.plain_text import counted, shown
-from autorl.core.types import Config, InputError, Outcome
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError, Outcome
 from autorl.integrations.trackers.contract import (
     Tracker,
     check_directory,
@@ -31,9 +28,7 @@ from autorl.integrations.trackers.contract import (
     study_label,
     summarise,
 )
-from autorl.store.tables import StudyTables
 from autorl.study.callbacks import RunInfo, StudyInfo
-from autorl.study.results.record import open_copy
 from autorl.study.results.result import Result
 
 _RESUME: Mapping[str, Any] = {"offline": None, "online": "allow"}  # offline W&B resumes nothing
@@ -43,7 +38,7 @@ _ID = 12  # characters of a study's id in those of its runs
 # It sends reports of its own errors unless told not to.
 _ALWAYS = {"WANDB_ERROR_REPORTING": "false"}
 
-_MARK = "autorl"  # file in the folder of a run, beside W&B's: what was written there
+_MARK = "autorl"  # file in the folder of a run, beside W&B's: how much was written there
 
 _Points = dict[int, Mapping[str, float]]
 """Metrics by step."""
@@ -58,7 +53,8 @@ class WandbTracker(Tracker):
 
     Online, evaluations are sent as they come. Offline, a run is written when a segment of it ends,
     with all its evaluations, in place of what was written before: of two folders with one id,
-    `wandb sync` would keep one.
+    `wandb sync` would keep one. A later session is told of every segment again, and writes what
+    kills have kept earlier ones from writing.
 
     Args:
         project: by default the study's name.
@@ -87,17 +83,14 @@ class WandbTracker(Tracker):
         self._project = project
         self._entity = entity
         self._mode = mode
-        self._points: dict[int, _Points] = {}
-        self._earlier: dict[int, _Points] | None = None
-        self._marks: dict[int, str] = {}  # of the runs that this session has written
+        self.from_the_start = mode == "offline"  # type: ignore[misc]
+        self._open: dict[int, tuple[RunInfo, _Points]] = {}  # runs that may go on, offline
         self._sending: dict[int, Any] = {}  # runs that are open online
 
     def on_study(self, study: StudyInfo) -> None:
         """Check that there is a place to write to, and begin anew."""
         check_place(study, self._directory, "wandb", "directory")
-        self._points.clear()
-        self._earlier = None
-        self._marks.clear()
+        self._open.clear()
         self._sending.clear()
 
     def on_report(
@@ -118,17 +111,20 @@ class WandbTracker(Tracker):
             del self._sending[run.run]
             _finish(sent, said)
             return
-        points = self._points_of(study, run)
+        _, points = self._open.get(run.run, (run, {}))
         points |= {report.step: report.metrics for report in outcome.reports}
         self._write(study, run, points, said)
         # A failed or complete run gets no more.
-        if state != "open":
-            del self._points[run.run]
+        self._open.pop(run.run, None)
+        if state == "open":
+            self._open[run.run] = (run, points)
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
-        """Write the summary, and what kills have kept earlier sessions from writing."""
-        if self._mode == "offline" and study.folder is not None:
-            self._write_missing(study, study.folder, result)
+        """Write the summary, and runs whose end only the study knows."""
+        ended = ended_runs(result)
+        for number, (run, points) in self._open.items():
+            self._write(study, run, points, {"state": ended[number]["state"]})
+        _remove((self._place(study) / "wandb").glob(f"replaced-*-{_id(study, '*')}"))
         summary = summarise(result)
         before = self._set_aside(study, "study")
         config = {"autorl": facts_of_study(study), "incumbent": dict(summary.config)}
@@ -140,43 +136,28 @@ class WandbTracker(Tracker):
     def _write(
         self, study: StudyInfo, run: RunInfo, points: _Points, said: Mapping[str, str]
     ) -> None:
-        """Write a run offline, in place of what was written before."""
+        """Write a run offline in place of what was written before, unless that is as much."""
+        mark = f"{len(points)} {said['state']}"
+        files = [folder / _MARK for folder in self._folders(study, str(run.run))]
+        if len(files) == 1 and files[0].exists():
+            steps, state = files[0].read_text().split()
+            # An earlier segment is told again, or may be followed by the one that was written.
+            if int(steps) > len(points) or (
+                int(steps) == len(points) and said["state"] in ("stopped", state)
+            ):
+                return
         before = self._set_aside(study, str(run.run))
         sent = self._begin_run(study, run)
         for step, metrics in sorted(points.items()):
             sent.log(dict(metrics), step=step)
         _finish(sent, said)
-        self._marks[run.run] = _mark(points, said["state"])
-        (Path(sent.dir).parent / _MARK).write_text(self._marks[run.run])
+        (Path(sent.dir).parent / _MARK).write_text(mark)
         _remove(before)
 
-    def _write_missing(self, study: StudyInfo, folder: Path, result: Result) -> None:
-        """Write the runs that the study has recorded otherwise.
-
-        They differ in evaluations or state. A kill may have come before they were written, and of a
-        test run the study alone knows whether it is whole.
-        """
-        curves = _recorded(folder)
-        ended = ended_runs(result)
-        for run in _runs_in(folder):
-            points = curves.get(run.run, {})
-            state = ended[run.run]["state"]
-            if self._mark_of(study, run) != _mark(points, state):
-                last = dataclasses.replace(run, proposal=ended[run.run]["proposal"])
-                self._write(study, last, points, {"state": state})
-        _remove(list((self._place(study) / "wandb").glob(f"replaced-*-{_id(study, '*')}")))
-
-    def _mark_of(self, study: StudyInfo, run: RunInfo) -> str:
-        """Return the mark of a run, empty where none was written."""
-        if run.run not in self._marks:
-            files = list(self._folders(study, str(run.run), f"/{_MARK}"))
-            self._marks[run.run] = files[0].read_text() if len(files) == 1 else ""
-        return self._marks[run.run]
-
-    def _folders(self, study: StudyInfo, name_in_id: str, inside: str = "") -> Iterator[Path]:
-        """List the folders written of a run, or files in them."""
-        name = f"offline-run-*-{_id(study, name_in_id)}{inside}"
-        return (self._place(study) / "wandb").glob(name)
+    def _folders(self, study: StudyInfo, name_in_id: str) -> list[Path]:
+        """List the folders written of a run."""
+        name = f"offline-run-*-{_id(study, name_in_id)}"
+        return list((self._place(study) / "wandb").glob(name))
 
     def _online(self, study: StudyInfo, run: RunInfo) -> Any:
         if run.run not in self._sending:
@@ -234,57 +215,10 @@ class WandbTracker(Tracker):
         No sync takes them then, and they go once the new one is whole. W&B names folders by the
         second: a new one could be the old one.
         """
-        written = list(self._folders(study, name_in_id))
-        return [path.rename(path.with_name(f"replaced-{path.name}")) for path in written]
-
-    def _points_of(self, study: StudyInfo, run: RunInfo) -> _Points:
-        """Return the evaluations of earlier segments, of other sessions too."""
-        if run.run not in self._points:
-            points: _Points = {}
-            if run.start > 0 and study.folder is not None:
-                # Runs this session has written and forgotten may be newer than those it has read.
-                if self._earlier is None or run.run in self._marks:
-                    self._earlier = _recorded(study.folder)
-                points = self._earlier.get(run.run, {})
-            self._points[run.run] = points
-        return self._points[run.run]
-
-
-def _recorded(folder: Path) -> dict[int, _Points]:
-    """Read the evaluations of all segments that have ended."""
-    curves: dict[int, dict[int, dict[str, float]]] = {}
-    with closing(open_copy(folder)[1]) as connection:
-        for row in StudyTables.of(connection).evaluations():
-            if row.value is not None:
-                curve = curves.setdefault(row.run_id, {})
-                curve.setdefault(row.step, {})[row.metric] = row.value
-    return {run: dict(curve) for run, curve in curves.items()}
-
-
-def _runs_in(folder: Path) -> list[RunInfo]:
-    """List the runs of a study as callbacks know them."""
-    with closing(open_copy(folder)[1]) as connection:
-        tables = StudyTables.of(connection)
-        values = {row.first: row.values for row in tables.configs()}
         return [
-            RunInfo(
-                run=row.run_id,
-                proposal=row.config_id,
-                config=Config(values[row.config_id]),
-                seed=row.seed,
-                role=row.seed_role,
-                start=row.start_step,
-                until=row.start_step,
-                parent_run=row.parent_run,
-            )
-            for row in tables.runs()
+            path.rename(path.with_name(f"replaced-{path.name}"))
+            for path in self._folders(study, name_in_id)
         ]
-
-
-def _mark(points: _Points, state: str) -> str:
-    # The study records no value of what is no number.
-    counts = (sum(not math.isnan(value) for value in step.values()) for step in points.values())
-    return f"{counted(sum(counts), 'value')}, {state}"
 
 
 def _finish(sent: Any, said: Mapping[str, str]) -> None:
@@ -301,6 +235,6 @@ def _project(name: str) -> str:
     return re.sub(r"[/\\#?%:]", "-", name)[:_LONGEST_PROJECT]
 
 
-def _remove(folders: list[Path]) -> None:
+def _remove(folders: Iterable[Path]) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)

@@ -8,14 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from autorl.trainers.language.contract import Signal
-from autorl.trainers.language.rewards.constraints import Constrained
+from autorl.trainers.language.rewards.composition import Constrained
 
 
 class CountedReward:
     """The training signal as a reward function, with counts.
-
-    A signal under constraints learns while it scores: it is copied, so that runs share no
-    multipliers.
 
     Args:
         name, signal: the training signal.
@@ -34,9 +31,7 @@ class CountedReward:
 
     def __init__(self, name: str, signal: Signal, *, grouped: bool = True) -> None:
         self.__name__ = name  # TRL's logs
-        # a task is built once for a process, so its signal is one for all runs there
-        self._learning = signal.copy() if isinstance(signal, Constrained) else None
-        self._score = signal if self._learning is None else self._learning.learn
+        self._signal = signal
         self.grouped = grouped
         self.tokens = 0
         self.groups = 0
@@ -58,7 +53,7 @@ class CountedReward:
             **rest: columns of the data and other things that TRL gives reward functions.
         """
         self.tokens += sum(self._length(ids) for ids in completion_ids)
-        rewards = self._score(prompts, completions)
+        rewards = self._signal(prompts, completions)
         undefined = sum(math.isnan(reward) for reward in rewards)
         if undefined:  # TRL takes NaN for None, and blames a function that returns nothing
             message = (
@@ -97,7 +92,7 @@ class CountedReward:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold, as JSON."""
-        signal = None if self._learning is None else self._learning.state()
+        signal = self._signal.state() if isinstance(self._signal, Constrained) else None
         groups = [self.groups, self.equal_groups]
         return {"signal": signal, "tokens": self.tokens, "groups": groups}
 
@@ -105,8 +100,8 @@ class CountedReward:
         """Continue from a checkpoint's `state`."""
         self.tokens = state["tokens"]
         self.groups, self.equal_groups = state["groups"]
-        if self._learning is not None and state["signal"] is not None:
-            self._learning.load(state["signal"])
+        if isinstance(self._signal, Constrained):
+            self._signal.load(state["signal"])
 
     def _length(self, ids: Sequence[int]) -> int:
         """Count the tokens of a completion up to its end, that included."""

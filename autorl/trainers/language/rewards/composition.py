@@ -1,10 +1,12 @@
-"""Signals made of signals: ensembles, process rewards, length penalties.
+"""Signals made of signals: ensembles, process rewards, length penalties, constraints.
 
 References:
     [Coste2023] Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization", 2023: mean,
         WCO, UWO.
     [Gao2024] Gao et al., "On Designing Effective RL Reward at Training Time for LLM Reasoning",
         2024: Clip.
+    [Moskovitz2023] Moskovitz et al., "Confronting Reward Model Overoptimization with Constrained
+        RLHF", 2023.
     [Yu2025] Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025:
         soft overlong penalty.
 """
@@ -12,8 +14,8 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,56 +23,55 @@ from autorl.core.types import InputError
 from autorl.trainers.language.contract import Signal
 
 RULES = ("mean", "wco", "uwo")
+Kind: TypeAlias = Literal["at_most", "at_least"]
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Several models' rewards as one [Coste2023].
+def ensemble(signals: Sequence[Signal], rule: str = "mean", weight: float = 0.5) -> Signal:
+    """Make one signal of several models' rewards [Coste2023].
 
     Args:
         signals: k of them.
         rule: `mean`; `wco`, worst-case optimisation = the lowest of the k; `uwo`,
             uncertainty-weighted optimisation = mean - weight * variance over the k models (divided
-            by k, not k - 1).
+            by k, not k - 1). It is nothing where k is 1.
         weight: of the variance in `uwo`.
 
     Raises:
         InputError: an unknown rule, no signal, or a negative weight.
     """
+    # a wrong rule is an error now, not in the first training step
+    if not signals:
+        raise InputError("expected a signal or several", key="reward.signals")
+    if rule not in RULES:
+        raise InputError(f"unknown rule {rule!r}; allowed: {', '.join(RULES)}", key="reward.rule")
+    if weight < 0:
+        raise InputError(
+            f"the weight of the variance cannot be negative, got {weight}", key="reward.weight"
+        )
+    if len(signals) == 1:
+        return signals[0]
 
-    signals: Sequence[Signal]
-    rule: str = "mean"
-    weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        # a wrong rule is an error now, not in the first training step
-        if not self.signals:
-            raise InputError("expected a signal or several", key="reward.signals")
-        if self.rule not in RULES:
-            raise InputError(
-                f"unknown rule {self.rule!r}; allowed: {', '.join(RULES)}", key="reward.rule"
-            )
-        if self.weight < 0:
-            raise InputError(
-                f"the weight of the variance cannot be negative, got {self.weight}",
-                key="reward.weight",
-            )
-
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        table = np.array([signal(prompts, completions) for signal in self.signals], np.float64)
+    def score(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        table = np.array([signal(prompts, completions) for signal in signals], np.float64)
         # least over the models of each completion, not the least model: WCO of [Coste2023]
-        if self.rule == "wco":
+        if rule == "wco":
             rewards = table.min(axis=0)
         else:
             rewards = table.mean(axis=0)
-            if self.rule == "uwo":
-                rewards = rewards - self.weight * table.var(axis=0)
+            if rule == "uwo":
+                rewards = rewards - weight * table.var(axis=0)
         return [float(reward) for reward in rewards]
 
+    return score
 
-@dataclass(frozen=True)
-class WithProcess:
-    """The outcome + weight * sum of the process rewards.
+
+def with_process(
+    outcome: Signal,
+    process: Callable[[Sequence[str], Sequence[str]], list[list[float]]],
+    weight: float,
+    threshold: float | None = None,
+) -> Signal:
+    """Make the signal outcome + weight * sum of the process rewards.
 
     With a threshold a process reward r counts as min(r, threshold) - threshold, Clip of [Gao2024]:
     none is above 0, so to repeat a good step cannot raise the return.
@@ -79,57 +80,129 @@ class WithProcess:
     whatever the others are.
 
     Args:
+        outcome: the reward of the whole completion.
         process: gives a list of step rewards for each completion.
+        weight: of their sum.
+        threshold: of Clip.
     """
 
-    outcome: Signal
-    process: Callable[[Sequence[str], Sequence[str]], list[list[float]]]
-    weight: float
-    threshold: float | None = None
+    def clipped(steps: Sequence[float]) -> Sequence[float]:
+        return steps if threshold is None else [min(step, threshold) - threshold for step in steps]
 
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        returns = [self._return(steps) for steps in self.process(prompts, completions)]
-        outcomes = self.outcome(prompts, completions)
-        return [
-            reward + self.weight * process
-            for reward, process in zip(outcomes, returns, strict=True)
-        ]
+    def score(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        returns = [math.fsum(clipped(steps)) for steps in process(prompts, completions)]
+        outcomes = outcome(prompts, completions)
+        return [reward + weight * steps for reward, steps in zip(outcomes, returns, strict=True)]
 
-    def _return(self, steps: Sequence[float]) -> float:
-        limit = self.threshold
-        return math.fsum(steps if limit is None else [min(step, limit) - limit for step in steps])
+    return score
 
 
-@dataclass(frozen=True)
-class WithLength:
-    """A signal + weight * soft overlong penalty [Yu2025].
+def with_length(
+    signal: Signal, longest: int, buffer: int, weight: float, length: Callable[[str], int]
+) -> Signal:
+    """Make a signal + weight * soft overlong penalty [Yu2025].
 
     The penalty is 0 up to longest - buffer, then linear to -1 at longest, in the unit of `length`.
 
     Raises:
         InputError: unless 0 < buffer <= longest.
     """
+    if not 0 < buffer <= longest:
+        raise InputError(
+            f"expected 0 < buffer <= longest, got {buffer} and {longest}", key="reward.buffer"
+        )
 
-    signal: Signal
-    longest: int
-    buffer: int
-    weight: float
-    length: Callable[[str], int]
+    def penalty(text: str) -> float:
+        # -((length - (longest - buffer)) / buffer) within the buffer: linear from 0 to -1
+        return float(min(0.0, max(-1.0, (longest - buffer - length(text)) / buffer)))
 
-    def __post_init__(self) -> None:
-        if not 0 < self.buffer <= self.longest:
-            raise InputError(
-                f"expected 0 < buffer <= longest, got {self.buffer} and {self.longest}",
-                key="reward.buffer",
-            )
-
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    def score(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        rewards = signal(prompts, completions)
         return [
-            reward + self.weight * self.penalty(self.length(text))
-            for reward, text in zip(self.signal(prompts, completions), completions, strict=True)
+            reward + weight * penalty(text)
+            for reward, text in zip(rewards, completions, strict=True)
         ]
 
-    def penalty(self, length: int) -> float:
-        """Penalise a length."""
-        # -((length - (longest - buffer)) / buffer) within the buffer: linear from 0 to -1
-        return float(min(0.0, max(-1.0, (self.longest - self.buffer - length) / self.buffer)))
+    return score
+
+
+class Constrained:
+    """A reward under constraints, by Lagrangian multipliers learnt in training [Moskovitz2023].
+
+    With multipliers m_i >= 0 and signs s_i (+1 for `at_least`, -1 for `at_most`), a completion
+    earns
+
+        objective + sum_i m_i s_i (r_i - threshold_i),
+
+    and after each batch m_i rises by learning_rate * violation_i, where violation_i =
+    s_i (threshold_i - batch mean of r_i), kept in [0, ceiling]. The paper squashes its multipliers
+    by a sigmoid instead; the bounds serve the same end.
+
+    Args:
+        objective: the reward without constraints.
+        signals: by name; every constrained signal must be among them.
+        limits: the threshold that the mean of a signal shall keep, by (signal, kind).
+        learning_rate: of the multipliers, per batch.
+        ceiling: largest multiplier.
+
+    Raises:
+        InputError: a number out of range.
+    """
+
+    def __init__(
+        self,
+        objective: Signal,
+        signals: Mapping[str, Signal],
+        limits: Mapping[tuple[str, Kind], float],
+        *,
+        learning_rate: float = 0.1,
+        ceiling: float = 10.0,
+    ) -> None:
+        for key, number in (("lagrange_rate", learning_rate), ("lagrange_ceiling", ceiling)):
+            if number < 0:
+                raise InputError(
+                    f"expected a number of at least 0, got {number}", key=f"reward.{key}"
+                )
+        self.objective = objective
+        # sorted: a set's order, and so the order of calls, changes with the hash seed
+        self.signals = {name: signals[name] for name in sorted({signal for signal, _ in limits})}
+        self.limits = limits
+        self.learning_rate = learning_rate
+        self.ceiling = ceiling
+        self.multipliers = {f"{signal} {kind}": 0.0 for signal, kind in limits}
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        """Return the reward of a training batch, then take a step of the multipliers."""
+        values = {
+            name: np.asarray(signal(prompts, completions), np.float64)
+            for name, signal in self.signals.items()
+        }
+        rewards = np.asarray(self.objective(prompts, completions), np.float64)
+        for (signal, kind), threshold in self.limits.items():
+            sign = 1.0 if kind == "at_least" else -1.0
+            multiplier = self.multipliers[f"{signal} {kind}"]
+            rewards = rewards + multiplier * sign * (values[signal] - threshold)
+            # down the gradient of the Lagrangian in its multiplier, projected on [0, ceiling]
+            violation = sign * (threshold - float(np.mean(values[signal])))
+            moved = multiplier + self.learning_rate * violation
+            self.multipliers[f"{signal} {kind}"] = min(self.ceiling, max(0.0, moved))
+        return [float(reward) for reward in rewards]
+
+    def state(self) -> dict[str, Any]:
+        """Return the multiplier of each constraint, as JSON."""
+        return {"multipliers": {**self.multipliers}}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue with the multipliers of `state`.
+
+        Raises:
+            InputError: they belong to other constraints; thresholds may differ.
+        """
+        saved = state["multipliers"]
+        if saved.keys() != self.multipliers.keys():
+            raise InputError(
+                f"the checkpoint has multipliers for {sorted(saved)}, "
+                f"the configuration for {sorted(self.multipliers)}",
+                key="reward.constraints",
+            )
+        self.multipliers = {name: float(saved[name]) for name in self.multipliers}

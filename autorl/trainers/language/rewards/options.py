@@ -29,13 +29,17 @@ from typing import Any, get_args
 from autorl.core.types import InputError
 from autorl.trainers.language.contract import Built, Signal
 from autorl.trainers.language.models import load_tokenizer
-from autorl.trainers.language.rewards.composition import Ensemble, WithLength, WithProcess
-from autorl.trainers.language.rewards.constraints import Constrained, Constraint, Kind
-from autorl.trainers.language.rewards.functions import UserFunction, UserSignal, import_function
+from autorl.trainers.language.rewards.composition import (
+    Constrained,
+    Kind,
+    ensemble,
+    with_length,
+    with_process,
+)
+from autorl.trainers.language.rewards.user_signals import UserFunction, UserSignal
 
 PREFIX = "reward."
 _SIGNALS = f"{PREFIX}signals"
-_PROCESS = f"{PREFIX}process"
 _PLAIN = (
     *("signals", "rule", "weight", "process", "process_weight", "process_clip"),
     *("length_limit", "length_buffer", "length_weight", "lagrange_rate", "lagrange_ceiling"),
@@ -114,32 +118,28 @@ class RewardOptions:
         self.check(built.signals)
         values = self.plain
         parts = [_signal(built, name) for name in self._parts(built.training, built.ensemble)]
-        reward: Signal = Ensemble(parts, values.get("rule", "mean"), values.get("weight", 0.5))
-        # of one signal every rule is the signal itself
-        if len(parts) == 1:
-            (reward,) = parts
+        reward = ensemble(parts, values.get("rule", "mean"), values.get("weight", 0.5))
         if "process" in values:
-            source = values["process"]
-            process = UserFunction(import_function(source, _PROCESS), source, _PROCESS)
+            process = UserFunction(values["process"], f"{PREFIX}process")
             weight = values.get("process_weight", 1.0)
-            reward = WithProcess(reward, process, weight, values.get("process_clip"))
+            reward = with_process(reward, process, weight, values.get("process_clip"))
         if "length_limit" in values:
             limit = values["length_limit"]
             buffer = values.get("length_buffer", max(1, limit // 4))
             weight = values.get("length_weight", 1.0)
-            reward = WithLength(reward, limit, buffer, weight, _token_counter(built))
+            reward = with_length(reward, limit, buffer, weight, _token_counter(built))
         if not self.limits:
             return reward
         signals = {**built.signals}
-        if ("length", "at_most") in self.limits or ("length", "at_least") in self.limits:
+        # a signal of the task that is called so comes before ours
+        if "length" not in signals and any(signal == "length" for signal, _ in self.limits):
             count = _token_counter(built)
-            # a signal of the task that is called so comes before ours
-            signals.setdefault("length", lambda _, texts: [float(count(text)) for text in texts])
+            signals["length"] = lambda _, texts: [float(count(text)) for text in texts]
         # last: the objective under constraints is the reward with its penalties
         return Constrained(
             reward,
             signals,
-            [Constraint(name, float(limit), kind) for (name, kind), limit in self.limits.items()],
+            {place: float(limit) for place, limit in self.limits.items()},
             learning_rate=values.get("lagrange_rate", 0.1),
             ceiling=values.get("lagrange_ceiling", 10.0),
         )
@@ -165,17 +165,14 @@ class RewardOptions:
             problem = self._problem(option)
             if problem:
                 raise InputError(problem, key=PREFIX + option)
-        if (
-            ensemble is not None
-            and not ensemble
-            and "rule" in self.plain
-            and "signals" not in self.plain
-        ):
-            raise InputError(
-                f"puts several signals together: name them with {_SIGNALS}, or make a task that "
-                "has an ensemble (letters-goldproxy: models: 4)",
-                key=f"{PREFIX}rule",
-            )
+        # None: it is not asked
+        if ensemble is None or ensemble or "rule" not in self.plain or "signals" in self.plain:
+            return
+        raise InputError(
+            f"puts several signals together: name them with {_SIGNALS}, or make a task that "
+            "has an ensemble (letters-goldproxy: models: 4)",
+            key=f"{PREFIX}rule",
+        )
 
     def _problem(self, option: str) -> str:
         """Say why a run cannot have an option, empty if it can."""
@@ -237,7 +234,7 @@ def _token_counter(built: Built) -> Callable[[str], int]:
 def _signal(built: Built, name: str) -> Signal:
     """Return a signal of the task, or the function `module:function`."""
     if ":" in name:
-        return UserSignal(import_function(name, _SIGNALS), name, _SIGNALS)
+        return UserSignal(name, _SIGNALS)
     if name not in built.signals:
         raise InputError(
             f"no signal {name!r} in {built.name}; there are {', '.join(built.signals)}, or any "

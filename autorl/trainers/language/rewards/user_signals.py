@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.trainers.language.contract import Signal
 from autorl.trainers.language.models import load_reward_model, load_tokenizer
-from autorl.trainers.language.rewards.functions import UserSignal, import_function
 from autorl.trainers.language.sampling import model_rewards
 
+# failures of a run with a kind of their own
+_OF_THE_MACHINE = (MemoryError, OSError, FloatingPointError)
 _WITH_A_NAME = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -25,6 +28,98 @@ def is_function(source: str) -> bool:
     """Whether a signal is `module:function` rather than a reward model."""
     # a folder may have a colon in its name
     return ":" in source and not Path(source).expanduser().exists()
+
+
+def import_function(name: str, key: str) -> Callable[..., Any]:
+    """Import the function `module:function`.
+
+    Raises:
+        InputError: it cannot be imported, or is not a function.
+    """
+    module, _, attribute = str(name).partition(":")
+    try:
+        imported = getattr(importlib.import_module(module), attribute)
+    # ValueError: a name without a module
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"cannot import {name!r}: expected `module:function` ({error})", key=key
+        ) from error
+    if not callable(imported):
+        raise InputError(f"{name!r} is not a function", key=key)
+    function: Callable[..., Any] = imported
+    return function
+
+
+class UserFunction:
+    """A function of the user's, whose errors say where they come from.
+
+    It is awaited if it is asynchronous.
+
+    Args:
+        source: what the user calls it, `module:function`.
+        key: of the study file, for errors.
+        function: of prompts and completions, n texts each; by default the one `source` names.
+    """
+
+    def __init__(self, source: str, key: str, function: Callable[..., Any] | None = None) -> None:
+        self.function = function or import_function(source, key)
+        self.source = source
+        self.key = key
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[Any]:
+        """Return the function's answer as a list.
+
+        Raises:
+            InputError: the function failed, or its answer is no list.
+        """
+        try:
+            answer = self.function(prompts, completions)
+            # TRL awaits reward functions too
+            if inspect.isawaitable(answer):
+                import asyncio  # takes 50 ms, of every command
+
+                answer = asyncio.run(_awaited(answer))
+            return list(answer)
+        except (InputError, *_OF_THE_MACHINE):
+            raise
+        except Exception as error:
+            message = f"{self.source} failed: {type(error).__name__}: {error}"
+            # of a function for TRL's chat data: "string indices must be integers"
+            if isinstance(error, TypeError):
+                message += " (prompts and completions are texts, not messages)"
+            raise InputError(message, key=self.key) from error
+
+
+class UserSignal(UserFunction):
+    """A function of the user's that returns a number for each completion."""
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        values = super().__call__(prompts, completions)
+        if len(values) != len(completions):
+            raise InputError(
+                f"{self.source} returned {counted(len(values), 'number')} for "
+                f"{counted(len(completions), 'completion')}",
+                key=self.key,
+            )
+        return [self._number(value) for value in values]
+
+    def _number(self, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            shown = repr(value)[:80]
+            message = f"{self.source} returned {shown}, expected a number for each completion"
+            if value is None:
+                message += (
+                    "; None (a reward that does not apply) is for several rewards of TRL "
+                    "beside each other"
+                )
+            raise InputError(message, key=self.key) from error
+
+
+# `asyncio.run` takes a coroutine, not whatever can be awaited
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer
 
 
 def function_signal(
@@ -49,34 +144,50 @@ def function_signal(
     """
     function = import_function(source, key)
     parameters = inspect.signature(function).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind in _WITH_A_NAME]
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    if "completions" not in names:
+    named = {item.name: item.default for item in parameters if item.kind in _WITH_A_NAME}
+    takes_all = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)
+    if "completions" not in named:
         # called by position: any two names will do
-        if len(names) != 2:
+        if len(named) != 2:
             raise InputError(
-                f"{source} must take prompts and completions, not ({', '.join(names)})", key=key
+                f"{source} must take prompts and completions, not ({', '.join(named)})", key=key
             )
-        return UserSignal(function, source, key)
-    needed = {
-        parameter.name: parameter.default is parameter.empty
-        for parameter in parameters
-        if parameter.kind in _WITH_A_NAME and parameter.name not in _GIVEN
-    }
-    columns = _columns(rows, source, key, needed, takes_all)
-    for name, without_default in needed.items():
-        if without_default and name not in columns:
-            raise InputError(f"{source} takes {name!r}, and the data has no such column", key=key)
+        return UserSignal(source, key, function)
+    rows = list(rows) if takes_all or len(named) > 1 else []
+    every = {name for _, row in rows for name in row} if takes_all else set()
+    columns: dict[str, Mapping[str, Any]] = {}
+    for name in sorted({*named, *every} - {*_GIVEN}):
+        values, problem = _column(name, rows)
+        if not problem:
+            columns[name] = values
+        # a further column that is not whole is left out in silence, a named one is an error
+        elif name in named and (values or named[name] is inspect.Parameter.empty):
+            raise InputError(f"{source} takes {name!r}, {problem}", key=key)
 
     def score(prompts: Sequence[str], completions: Sequence[str]) -> Any:
         arguments: dict[str, Any] = {
             name: [values[prompt] for prompt in prompts] for name, values in columns.items()
         }
-        if takes_all or "prompts" in names:
+        if takes_all or "prompts" in named:
             arguments["prompts"] = list(prompts)
         return function(completions=list(completions), **arguments)
 
-    return UserSignal(score, source, key)
+    return UserSignal(source, key, score)
+
+
+def _column(
+    name: str, rows: Sequence[tuple[str, Mapping[str, object]]]
+) -> tuple[dict[str, Any], str]:
+    """Return a column's values by prompt, and what is wrong with it."""
+    values: dict[str, Any] = {}
+    for prompt, row in rows:
+        # values are looked up by prompt: of two for one prompt none is right
+        if name in row and values.setdefault(prompt, row[name]) != row[name]:
+            return values, f"which has two values for the prompt {prompt!r}"
+    if not values:
+        return values, "and the data has no such column"
+    missing = {prompt for prompt, _ in rows} - values.keys()
+    return values, f"which has no value for the prompt {min(missing)!r}" if missing else ""
 
 
 class RewardModel:
@@ -118,44 +229,3 @@ def same_sources(signals: object, trained: Collection[str]) -> set[str]:
     sources = dict(signals) if isinstance(signals, Mapping) else {}
     used = {*trained, *(sources[name] for name in trained if name in sources)}
     return {name for name, source in sources.items() if source in used}
-
-
-def _columns(
-    rows: Iterable[tuple[str, Mapping[str, object]]],
-    source: str,
-    key: str,
-    named: Collection[str],
-    takes_all: bool,
-) -> dict[str, dict[str, Any]]:
-    """Return columns as prompt -> value.
-
-    They are those that are named, or all that have one value for each prompt.
-    """
-    columns: dict[str, dict[str, Any]] = {}
-    prompts: set[str] = set()
-    left_out = {*_GIVEN}
-    for prompt, row in rows if named or takes_all else ():
-        prompts.add(prompt)
-        for name in row if takes_all else named:
-            if name not in row or name in left_out:
-                continue
-            values = columns.setdefault(name, {})
-            # values are looked up by prompt: of two for one prompt none is right
-            if values.setdefault(prompt, row[name]) != row[name]:
-                left_out.add(name)
-                if name in named:
-                    raise InputError(
-                        f"{source} takes {name!r}, which has two values for the prompt {prompt!r}",
-                        key=key,
-                    )
-    for name, values in columns.items():
-        # a further column that is not whole is left out in silence, a named one is an error
-        missing = prompts - set(values)
-        if missing:
-            left_out.add(name)
-            if name in named:
-                raise InputError(
-                    f"{source} takes {name!r}, which has no value for the prompt {min(missing)!r}",
-                    key=key,
-                )
-    return {name: values for name, values in columns.items() if name not in left_out}
