@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -194,12 +195,13 @@ def _entry(key: str, override: Override) -> dict[str, Any]:
 
 
 def _plain_choice(item: Any) -> Any:
-    if isinstance(item, QuotedString):
-        return item.text
-    if isinstance(item, list):
-        return [_plain_choice(part) for part in item]
-    if isinstance(item, dict):
-        return {_plain_choice(name): _plain_choice(part) for name, part in item.items()}
+    match item:
+        case QuotedString():
+            return item.text
+        case list():
+            return [_plain_choice(part) for part in item]
+        case dict():
+            return {_plain_choice(name): _plain_choice(part) for name, part in item.items()}
     return item
 
 
@@ -220,16 +222,11 @@ def _range(key: str, value: RangeSweep) -> dict[str, Any]:
     if isinstance(values, range) and values.step == 1 and len(values) > 1:
         return {"type": "int", "lower": values[0], "upper": values[-1], "scale": scale}
     # A log scale needs an interval: these are the values themselves.
-    items = []
-    for item in values:
-        items.append(item)
-        if len(items) > _MOST_VALUES:
-            raise InputError(
-                f"expected at most {_MOST_VALUES:,} values in a range",
-                key=f"hydra.sweeper.params.{key}",
-            )
-    if not items:
-        raise InputError("the range is empty", key=f"hydra.sweeper.params.{key}")
+    items = list(islice(values, _MOST_VALUES + 1))
+    if not 0 < len(items) <= _MOST_VALUES:
+        message = f"expected at most {_MOST_VALUES:,} values in a range"
+        message = message if items else "the range is empty"
+        raise InputError(message, key=f"hydra.sweeper.params.{key}")
     return {"type": "ordinal", "choices": items} if len(items) > 1 else {"value": items[0]}
 
 
@@ -240,17 +237,18 @@ def overrides_of(config: Config, keys: Mapping[str, str]) -> list[str]:
 
 def override_text(value: object) -> str:
     """Write a value as the part of an override after `=`."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Mapping):
-        parts = (f"{override_text(name)}:{override_text(item)}" for name, item in value.items())
-        return "{" + ",".join(parts) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(override_text(item) for item in value) + "]"
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case Mapping():
+            parts = (f"{override_text(name)}:{override_text(item)}" for name, item in value.items())
+            return "{" + ",".join(parts) + "}"
+        case list() | tuple():
+            return "[" + ",".join(override_text(item) for item in value) + "]"
     text = str(value)
     # Plain words stay readable in folder names and logs.
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and not _READ_AS_ANOTHER.fullmatch(text):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,6 +33,8 @@ try:
     from hydra.core.utils import JobReturn
     from hydra.utils import instantiate, to_absolute_path
     from omegaconf import DictConfig, OmegaConf
+
+    from hydra_plugins.autorl_sweeper.sweeper import AutorlSweeperConf
 except ImportError as error:
     raise InputError(f"Hydra is not installed ({error}): pip install 'autorl[hydra]'") from error
 
@@ -45,11 +48,6 @@ _AUTO = "auto"
 _PEER_KEYS = frozenset(
     ("seeds", "seed_keyword", "maximize", "max_budget", "max_parallelization", "deterministic")
 )
-# Keys of the section that a sweep has as they are.
-_UNCHANGED = (
-    *("n_trials", "n_jobs", "optimizer", "tuning_seeds", "test_seeds", "seed_key", "seed", "steps"),
-    *("budget_variable", "loading_variable", "saving_variable"),
-)
 # Keys of a study file, and where a sweep has them.
 _OWN_KEYS: Mapping[str, str] = {
     "space": "search_space",
@@ -61,41 +59,17 @@ _OWN_KEYS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The section `hydra.sweeper`, checked.
+def read_settings(options: Mapping[str, Any]) -> AutorlSweeperConf:
+    """Check the section `hydra.sweeper`, and fill it in.
 
-    Attributes:
-        directions: one for each value that a job returns.
-        seed_key: override that gets the seed; None: jobs are given none, `auto`: `seed`, if the
-            application has it.
-        steps: of a full job, given by `budget_variable`; None: the application's own value of it,
-            and where there is no such key, jobs have no length.
-        study: further keys of the study file.
-    """
-
-    n_trials: int | None
-    n_jobs: int
-    directions: tuple[str, ...]
-    optimizer: str | Mapping[str, Any]
-    tuning_seeds: Any
-    test_seeds: Any
-    seed_key: str | None
-    seed: int
-    steps: int | None
-    budget_variable: str | None
-    loading_variable: str | None
-    saving_variable: str | None
-    study: Mapping[str, Any]
-
-
-def read_settings(options: Mapping[str, Any]) -> Settings:
-    """Check the section `hydra.sweeper`.
+    hypersweeper's keys are read where its own are not given. `direction` has one for each value
+    that a job returns, by default `minimize`, as for other sweepers of Hydra.
 
     Raises:
         InputError: a value that no sweep can have.
     """
-    peer = dict(options.get("sweeper_kwargs") or {})
+    settings = AutorlSweeperConf(**options)
+    peer = dict(settings.sweeper_kwargs or {})
     ignored = sorted(set(peer) - _PEER_KEYS)
     ignored += [name for name in ("budget", "resume") if options.get(name)]
     if ignored:
@@ -104,42 +78,36 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
             "hydra.sweeper.optimizer",
             ", ".join(ignored),
         )
-    study = dict(options.get("study") or {})
+    settings.study = dict(settings.study or {})
     for name, key in _OWN_KEYS.items():
-        if name in study:
+        if name in settings.study:
             raise InputError(f"stands under hydra.sweeper.{key}", key=f"hydra.sweeper.study.{name}")
-    settings = {name: options[name] for name in _UNCHANGED} | {"study": study}
-    n_trials = options["n_trials"]
-    if n_trials is None and "budget" not in study:
+    if settings.n_trials is None and "budget" not in settings.study:
         raise InputError("say how many configurations are tried", key="hydra.sweeper.n_trials")
-    if settings["n_jobs"] is None:
-        settings["n_jobs"] = max(1, int(peer.get("max_parallelization", 0) * (n_trials or 0)))
-    if settings["n_jobs"] < 1:
-        message = f"expected a count of 1 or more, got {settings['n_jobs']}"
+    if settings.n_jobs is None:
+        share = peer.get("max_parallelization", 0)
+        settings.n_jobs = max(1, int(share * (settings.n_trials or 0)))
+    if settings.n_jobs < 1:
+        message = f"expected a count of 1 or more, got {settings.n_jobs}"
         raise InputError(message, key="hydra.sweeper.n_jobs")
-    if settings["steps"] is None and settings["budget_variable"] is not None:
-        settings["steps"] = peer.get("max_budget")
-    if settings["steps"] is not None and settings["budget_variable"] is None:
+    if settings.steps is None and settings.budget_variable is not None:
+        settings.steps = peer.get("max_budget")
+    if settings.steps is not None and settings.budget_variable is None:
         raise InputError(
             "needs budget_variable, the override that says how many steps a job is trained",
             key="hydra.sweeper.steps",
         )
-    if settings["seed_key"] == _AUTO:
-        settings["seed_key"] = peer.get("seed_keyword", _AUTO)
-    if settings["tuning_seeds"] is None:
-        settings["tuning_seeds"] = peer.get("seeds") or 3
-    settings["optimizer"] = settings["optimizer"] or DEFAULT
-    directions = _directions(options["direction"], peer.get("maximize"))
-    return Settings(directions=directions, **settings)
+    if settings.seed_key == _AUTO:
+        settings.seed_key = peer.get("seed_keyword", _AUTO)
+    if settings.tuning_seeds is None:
+        settings.tuning_seeds = peer.get("seeds") or 3
+    settings.optimizer = settings.optimizer or DEFAULT
+    peer_direction = "maximize" if peer.get("maximize") else "minimize"
+    settings.direction = _directions(settings.direction or peer_direction)
+    return settings
 
 
-def _directions(stated: object, maximize: object) -> tuple[str, ...]:
-    """Return the direction of each objective.
-
-    The default is `minimize`, as for other sweepers of Hydra.
-    """
-    if stated is None:
-        return ("maximize" if maximize else "minimize",)
+def _directions(stated: object) -> tuple[str, ...]:
     directions = tuple(stated) if isinstance(stated, list) else (stated,)
     for direction in directions:
         if direction not in ("minimize", "maximize"):
@@ -173,7 +141,7 @@ def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) 
     own_values = {
         name: _own_value(composed, name) for name in searched.definition["hyperparameters"]
     }
-    settings = replace(settings, steps=_steps(settings, composed))
+    settings.steps = _steps(settings, composed)
     space = searched.start_from(own_values)
     seed_key = _seed_key(settings.seed_key, composed, fixed)
     plan = SeedPlan(settings.tuning_seeds, settings.test_seeds) if seed_key else SeedPlan(1, 0)
@@ -183,18 +151,18 @@ def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) 
         "name": str(OmegaConf.select(composed, "hydra.job.name") or "sweep"),
         "seed": settings.seed,
         # Jobs can fill a batch then: each proposal has one for each tuning seed.
-        "parallelism": math.ceil(settings.n_jobs / len(plan.tuning)),
+        "parallelism": math.ceil((settings.n_jobs or 1) / len(plan.tuning)),
         "budget": {"configurations": settings.n_trials},
     }
-    if len(settings.directions) > 1:
+    if len(settings.direction) > 1:
         study["objective"] = [
             {"metric": f"value_{place}", "direction": direction}
-            for place, direction in enumerate(settings.directions)
+            for place, direction in enumerate(settings.direction)
         ]
     log.info(
         "autorl: %s, %s, %d tuning seed(s) each, then %d test seed(s); study in %s",
         counted(settings.n_trials, "configuration") if settings.n_trials else "a budget of its own",
-        " and ".join(settings.directions),
+        " and ".join(settings.direction),
         len(plan.tuning),
         len(plan.test),
         folder / STUDY,
@@ -204,7 +172,7 @@ def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) 
     with Tuner(
         space,
         settings.optimizer,
-        settings.directions[0],
+        settings.direction[0],
         plan,
         folder / STUDY,
         settings.steps,
@@ -279,7 +247,7 @@ def _own_value(composed: DictConfig, name: str) -> Any:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
-def _steps(settings: Settings, composed: DictConfig) -> int | None:
+def _steps(settings: AutorlSweeperConf, composed: DictConfig) -> int | None:
     """Return the steps of a full job.
 
     The result is the stated number, or the application's value; None if jobs have no length.
@@ -348,7 +316,7 @@ class Jobs:
     """
 
     hydra: Any
-    settings: Settings
+    settings: AutorlSweeperConf
     tuner: Tuner
     folder: Path
     seed_key: str | None
@@ -360,25 +328,24 @@ class Jobs:
         numbers = [int(item.name) for item in self.folder.iterdir() if item.name.isdigit()]
         self._next = max(numbers, default=-1) + 1
         self._checked = False
+        self.n_jobs = self.settings.n_jobs or 1
 
     def search(self) -> None:
         """Train what the tuner asks for, until it asks no more."""
-        while batch := list(islice(self._asked(), self.settings.n_jobs)):
+        while batch := list(islice(self._asked(), self.n_jobs)):
             self._launch(batch)
 
     def test(self) -> None:
         """Train the incumbent on the test seeds."""
         # A schedule is trained in parts, each of which begins when the one before was told.
         while trials := list(self.tuner.test_trials()):
-            for begin in range(0, len(trials), self.settings.n_jobs):
-                self._launch(trials[begin : begin + self.settings.n_jobs])
+            for begin in range(0, len(trials), self.n_jobs):
+                self._launch(trials[begin : begin + self.n_jobs])
 
     def _asked(self) -> Iterable[Trial]:
-        while True:
-            try:
+        with suppress(Waiting, Finished):
+            while True:
                 yield self.tuner.ask()
-            except (Waiting, Finished):
-                return
 
     def _launch(self, trials: Sequence[Trial]) -> None:
         batch = [self._overrides(trial) for trial in trials]
@@ -396,12 +363,12 @@ class Jobs:
         overrides = [*self.fixed, *overrides_of(trial.config, self.keys)]
         if self.seed_key is not None:
             overrides.append(f"{self.seed_key}={trial.seed}")
+        # A job trains on from what it loads; otherwise it begins anew.
+        loads = settings.loading_variable is not None and trial.checkpoint is not None
         if settings.budget_variable is not None and settings.steps is not None:
-            # A job trains on from what it loads; otherwise it begins anew.
-            loads = settings.loading_variable is not None and trial.checkpoint is not None
             steps = trial.until - trial.start if loads else trial.until
             overrides.append(f"{settings.budget_variable}={steps}")
-        if settings.loading_variable is not None and trial.checkpoint is not None:
+        if loads:
             overrides.append(f"{settings.loading_variable}={override_text(trial.checkpoint)}")
         if settings.saving_variable is not None:
             overrides.append(f"{settings.saving_variable}={override_text(self._saved(trial))}")
@@ -428,7 +395,7 @@ class Jobs:
         Raises:
             InputError: it is none.
         """
-        directions = self.settings.directions
+        directions = self.settings.direction
         if value is None:
             raise InputError(
                 f"job {number} returned nothing: the function of the application must "
@@ -474,21 +441,16 @@ def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict
         "objective": result.objective,
         "tuning_score": result.tuning,
         "tuning_seeds": result.tuning_seeds,
-        **dict.fromkeys(("test_score", "test_interval", "test_iqm", "test_iqm_interval")),
-        "test_values": {},
+        "test_score": test and test.value,
+        "test_interval": test and _bounds(test.interval),
+        "test_iqm": test and test.iqm,
+        "test_iqm_interval": test and _bounds(test.iqm_interval),
+        "test_values": {str(seed): value for seed, value in test.seeds.items()} if test else {},
         "gap": result.gap,
         "default": None,
         "caveats": list(result.caveats),
         "study": STUDY,
     }
-    if test is not None:
-        results |= {
-            "test_score": test.value,
-            "test_interval": _bounds(test.interval),
-            "test_iqm": test.iqm,
-            "test_iqm_interval": _bounds(test.iqm_interval),
-            "test_values": {str(seed): value for seed, value in test.seeds.items()},
-        }
     if default is not None and default.test is not None:
         # The application's own configuration.
         results["default"] = {

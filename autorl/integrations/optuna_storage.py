@@ -18,17 +18,16 @@ from autorl.core.plain_text import shown
 from autorl.core.plain_values import json_value
 from autorl.core.quiet import quieted
 from autorl.core.types import InputError, Outcome, ProposalId
+from autorl.integrations.trackers.contract import Tracker
 from autorl.landscapes.export import optuna_distribution, optuna_value
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.evaluation import Objective
-from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
+from autorl.study.callbacks import ProposalInfo, RunInfo, ScoreInfo, StudyInfo
 
 if TYPE_CHECKING:
     import optuna
 
     from autorl.study.results.result import Result
-
-__all__ = ["OptunaStorage"]
 
 _WRITE_SECONDS = 1.0
 """Between writes of learning curves: a value takes a transaction of some milliseconds."""
@@ -39,7 +38,7 @@ _PROPOSALS = "proposals"
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 
 
-class OptunaStorage(Callback):
+class OptunaStorage(Tracker):
     """Mirrors a study into an Optuna study.
 
     A configuration that is proposed is a trial, with all proposals that train it on. Its value is
@@ -71,15 +70,6 @@ class OptunaStorage(Callback):
             raise InputError(f"expected a name, got {shown(study)}", key="callbacks.study")
         self._storage = _open_storage(storage)
         self._name = study
-
-    @classmethod
-    def check(cls, **arguments: Any) -> None:
-        """Check the arguments of a study file.
-
-        Raises:
-            InputError: no storage can be opened with them.
-        """
-        cls(**arguments)
 
     # Every method brings trials to where the study says they are, and may be called again: after a
     # kill it is not known what was written.

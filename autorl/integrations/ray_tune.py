@@ -24,7 +24,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +35,6 @@ from autorl.core.types import (
     Checkpoint,
     Config,
     Done,
-    EnvironmentSpec,
     Event,
     Failed,
     FrozenMap,
@@ -338,27 +337,6 @@ def _proposes_whole_runs(name: str) -> bool:
     return not cls.partial and cls.search_kind in ("search", "design")
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Settings that all trials of a `Trainable` share.
-
-    Attributes:
-        steps: of a full run, the horizon of schedules.
-        interval: steps of one training iteration of Ray.
-        folder: where modules of the user's are looked for.
-        trust: whether pickles in checkpoints are opened that this installation did not write.
-    """
-
-    trainer: TrainerSpec
-    environment: EnvironmentSpec
-    steps: int
-    interval: int
-    episodes: int
-    seed: int
-    folder: str
-    trust: bool
-
-
 class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
     """Trains a segment at each iteration of Ray.
 
@@ -366,9 +344,16 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
     `timesteps_total` and `done`. Ray adds `training_iteration`. The state between iterations is a
     checkpoint, so every iteration writes one. A trial restored from another trial's checkpoint, as
     population-based training does, goes on with other random streams, like an exploit of ours.
+
+    Attributes:
+        whole: a full run, of which all trials train segments.
+        interval: steps of one training iteration of Ray.
+        modules: where modules of the user's are looked for.
     """
 
-    settings: ClassVar[TrainingSettings]
+    whole: ClassVar[Segment]
+    interval: ClassVar[int]
+    modules: ClassVar[str]
     _parent: Checkpoint | None
     _fork: int | None
 
@@ -398,7 +383,7 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         self._reached = outcome.reached
         self._fork = None
         metrics = dict(outcome.reports[-1].metrics) if outcome.reports else {}
-        over = self._until >= self.settings.steps or outcome.status is Status.STOPPED
+        over = self._until >= self.whole.horizon or outcome.status is Status.STOPPED
         return {**metrics, "timesteps_total": outcome.reached, "done": over}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -436,9 +421,9 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         Its key `seed` is the seed of the run.
         """
         values = dict(config)
-        self._seed = int(values.pop("seed", self.settings.seed))
+        self._seed = int(values.pop("seed", self.whole.seed))
         self._config = Config(values)
-        self._load(self.settings.trainer).check(self.settings.environment, set(values))
+        self._loaded.check(self.whole.environment, set(values))
         self._parent = None
         self._fork = None
         self._reached = 0
@@ -449,41 +434,36 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
 
     @property
     def _load(self) -> Load:
-        return functools.partial(from_folder, trainers.load, self.settings.folder)
+        return functools.partial(from_folder, trainers.load, self.modules)
+
+    @property
+    def _loaded(self) -> trainers.Trainer:
+        return self._load(self.whole.trainer)
 
     def _segment(self) -> Segment:
         self._until = self._next_cut()
         folder = self._new_folder()
-        return Segment(
+        return replace(
+            self.whole,
             id=SegmentId(0, self._seed, self._until),
-            trainer=self.settings.trainer,
-            environment=self.settings.environment,
             config=self._config,
             seed=self._seed,
-            role="tuning",
             parent=self._parent,
             start=self._reached,
             until=self._until,
-            horizon=self.settings.steps,
             evaluate_at=(self._until,),
-            episodes=self.settings.episodes,
             fork=self._fork,
-            save=self._load(self.settings.trainer).resumable,
             folder=str(folder),
             scratch=f"{folder}-scratch",
-            trust=self.settings.trust,
         )
 
     def _next_cut(self) -> int:
         """Return the nominal step where the next iteration ends."""
-        settings = self.settings
-        trainer = self._load(settings.trainer)
-        if not trainer.resumable:
-            return settings.steps
-        until: int = self._until
-        while until < settings.steps:
-            until = min(settings.steps, until + settings.interval)
-            if trainer.align(self._config, until, settings.environment) > self._reached:
+        whole = self.whole
+        until: int = self._until if whole.save else whole.horizon
+        while until < whole.horizon:
+            until = min(whole.horizon, until + self.interval)
+            if self._loaded.align(self._config, until, whole.environment) > self._reached:
                 break
         return until
 
@@ -525,19 +505,23 @@ def trainable(
     where = {"path": place} if trainers.info(trainer, place).of_user else {}
     spec = TrainerSpec(trainer, FrozenMap({**where, **(kwargs or {})}))
     section = EnvironmentSection.model_validate(environment or {})
-    from_folder(trainers.load, place, spec)
+    loaded = from_folder(trainers.load, place, spec)
     for name, count in {"steps": steps, "evaluations": evaluations, "episodes": episodes}.items():
         if count < 1:
             raise InputError(f"expected a number of 1 or more, got {count}", key=name)
-    settings = TrainingSettings(
+    whole = Segment(
+        id=SegmentId(0, seed),
         trainer=spec,
         environment=section.resolve(),
-        steps=steps,
-        interval=math.ceil(steps / evaluations),
-        episodes=episodes,
+        config=Config(),
         seed=seed,
-        folder=place,
+        role="tuning",
+        until=steps,
+        horizon=steps,
+        episodes=episodes,
+        save=loaded.resumable,
         trust=trust,
     )
     name = "Autorl_" + "".join(letter if letter.isalnum() else "_" for letter in trainer)
-    return type(name, (AutorlTrainable,), {"settings": settings})
+    own = {"whole": whole, "interval": math.ceil(steps / evaluations), "modules": place}
+    return type(name, (AutorlTrainable,), own)

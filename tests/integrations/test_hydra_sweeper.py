@@ -286,7 +286,7 @@ def test_settings_of_hypersweeper_are_understood():
     kwargs = {"seeds": [5], "seed_keyword": "rng", "max_budget": 100, "max_parallelization": 0.5}
     settings = read_settings(OPTIONS | {"sweeper_kwargs": kwargs, "budget_variable": "epochs"})
     assert (settings.tuning_seeds, settings.seed_key, settings.steps) == ([5], "rng", 100)
-    assert (settings.n_jobs, settings.directions) == (4, ("minimize",))
+    assert (settings.n_jobs, settings.direction) == (4, ("minimize",))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A study in TensorBoard, read back by TensorBoard's own reader."""
 
 import importlib.util
-import os
-import signal
 
 import pytest
 from tracker_studies import (
@@ -16,7 +14,7 @@ from tracker_studies import (
     two_sessions,
 )
 
-from autorl import Callback, InputError, SeedPlan, tune
+from autorl import InputError, tune
 from autorl.integrations.trackers import TensorBoardTracker
 
 accumulator = pytest.importorskip(
@@ -124,66 +122,9 @@ def test_a_segment_that_is_trained_again_replaces_what_it_had(tmp_path):
         "seed_role": "tuning",
     }
     assert end(folder) is None, "it goes on"
-
-
-def test_members_of_a_population_name_the_runs_they_copied(tmp_path):
-    parents = {}
-
-    class Parents(Callback):
-        def on_report(self, study, run, step, metrics):
-            parents[run.run] = run.parent_run
-
-    x = SPACE["hyperparameters"]["x"] | {"changeable": True}
-    study = {
-        "name": "members",
-        "trainer": "synthetic",
-        "space": {"hyperparameters": {"x": x}},
-        "fidelity": {"steps": 40, "evaluations": 8, "episodes": 1},
-        "budget": {"runs": 8},
-        "seeds": {"tuning": 2, "test": 1},
-        "optimizer": {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5},
-        "executor": {"name": "in_process"},
-    }
-    tune(study, callbacks=[TensorBoardTracker(tmp_path), Parents()])
-    folders = {
-        int(path.name.split("-")[0]): path
-        for path in tmp_path.glob("members-*/t*/*")
-        if path.is_dir()
-    }
-    assert set(folders) == set(parents)
-    copies = {run: parent for run, parent in parents.items() if parent is not None}
-    assert copies
-    for run, folder in folders.items():
-        line = f"| parent_run | {copies.get(run)} |"
-        assert (line in text(folder, "run")) == (run in copies)
-
-
-def test_a_run_whose_worker_was_killed_has_every_step_once(tmp_path):
-    killed = tmp_path / "killed"
-
-    def train(trial):
-        for step in range(1, trial.until + 1):
-            trial.report(step, trial.config["x"] * step)
-            if step == 3 and not killed.exists():
-                killed.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    told = []
-
-    class Steps(Callback):
-        def on_report(self, study, run, step, metrics):
-            told.append((run.run, step))
-
-    options = {"runs": 2, "steps": 4, "seeds": SeedPlan(1, 0), "executor": "processes"}
-    callbacks = [TensorBoardTracker(tmp_path / "runs"), Steps()]
-    result = tune(train, SPACE, callbacks=callbacks, name="lost", **options)
-    assert killed.exists()
-    assert len(told) > len(set(told)), "steps were told twice"
-    rows = result.trials().to_dict("records")
-    assert [row["state"] for row in rows] == ["complete"] * 2
-    for row in rows:
-        (folder,) = tmp_path.glob(f"runs/lost-*/tuning/{row['run']}-seed0")
-        assert curve(folder) == curve_of(row)
+    assert "parent_run" not in text(folder, "run")
+    later.on_report(study, run_info(8, start=10, parent_run=7), 20, {"value": 2.0})
+    assert "| parent_run | 7 |" in text(folder.parent / "8-seed1", "run")
 
 
 def test_many_sessions_are_read_in_their_order(tmp_path):

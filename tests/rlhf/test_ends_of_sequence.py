@@ -90,7 +90,7 @@ def test_every_measure_is_of_the_text_before_the_end(folder):
 
 def test_ppo_trains_on_the_text_before_the_end(folder):
     config = {"learning_rate": 1e-3, "batch_size": 32, "num_ppo_epochs": 1, "temperature": 1.0}
-    trainer = PPO(tiny(folder), folder, config, 0, 4)
+    trainer = PPO(tiny(folder), config, 0, 4, words)
     rollouts, roll_out = [], trainer._rollout
 
     def noting(*given):

@@ -90,16 +90,6 @@ def test_padding_changes_nothing(models):
     assert all(value < 0 for value in together)
 
 
-def test_a_completion_ends_at_its_end_of_sequence(models):
-    first, _, tokenizer, _ = models
-    drawn = sample(first, tokenizer, HELD_OUT, 6, seed=2)
-    for tokens, _, mask in drawn.batches:
-        for row, kept in zip(tokens.tolist(), mask.bool().tolist(), strict=True):
-            own = [token for token, keep in zip(row, kept, strict=True) if keep]
-            assert tokenizer.eos_token_id not in own[:-1]
-    assert max(drawn.lengths) <= 6
-
-
 @pytest.mark.parametrize(
     "own",
     [

@@ -7,14 +7,7 @@ from made_landscapes import write
 from autorl.core.types import InputError
 from autorl.landscapes import Objective
 from autorl.space import load_space
-from autorl.trainers.language.overoptimization import (
-    best_of_n_kl,
-    curve,
-    fit,
-    fit_landscape,
-    frontier,
-    policies,
-)
+from autorl.trainers.language.overoptimization import curve, fit, fit_landscape, frontier, policies
 
 KL = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 
@@ -78,29 +71,6 @@ def test_a_tilted_gaussian_obeys_the_quadratic_form_exactly():
     assert as_rl.r2 > 0.9, "the two forms are hard to tell apart over one decade of KL"
 
 
-def test_best_of_n_of_a_hackable_proxy_has_the_published_shape():
-    """Best of n by x of samples x ~ N(0, 1) with gold x - 0.25 x^2: seeded Monte Carlo, error about 0.005 a point."""
-    rng = np.random.default_rng(0)
-    counts = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256])
-    best = [rng.standard_normal((20_000, n)).max(axis=1) for n in counts]
-    gold = np.array([np.mean(x - 0.25 * x**2) for x in best])
-    found = fit(best_of_n_kl(counts), gold, "best_of_n", origin=-0.25)
-    assert found.r2 > 0.9
-    assert found.interior
-    assert gold.max() > gold[0]
-    assert gold[-1] < gold.max()
-
-
-def test_best_of_n_kl_is_the_integral_it_stands_for():
-    """The best of n uniform ranks has density n u^(n-1); its KL from the uniform is the integral of f log f."""
-    u = (np.arange(2_000_000) + 0.5) / 2_000_000
-    for n in (2, 4, 16):
-        density = n * u ** (n - 1)
-        integral = np.mean(density * (np.log(n) + (n - 1) * np.log(u)))
-        assert best_of_n_kl(n)[0] == pytest.approx(integral, abs=1e-4)
-    assert best_of_n_kl([1, 2]) == pytest.approx([0.0, np.log(2) - 0.5])
-
-
 def test_noise_lowers_r2_and_a_constant_has_none():
     rng = np.random.default_rng(1)
     noisy = fit(KL, curve("rl", KL, 0.8, 0.4) + rng.normal(0, 0.3, len(KL)), "rl")
@@ -120,8 +90,6 @@ def test_noise_lowers_r2_and_a_constant_has_none():
 def test_wrong_input(kl, gold, form, message):
     with pytest.raises(ValueError, match=message):
         fit(kl, gold, form)
-    with pytest.raises(ValueError, match="at least 1"):
-        best_of_n_kl(0)
 
 
 BETA = {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}

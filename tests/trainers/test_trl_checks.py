@@ -66,14 +66,49 @@ def test_the_objective_of_several_rlhf_algorithms_is_the_tasks_own():
     assert load_spec(document).objective[0].metric == "gold"
 
 
-@pytest.mark.parametrize("option", [{"reward.signals": ["gold"]}, {"reward.gold.at_least": 0.1}])
-def test_a_win_rate_by_the_signal_that_is_trained_on_is_refused(option):
-    with pytest.raises(
-        InputError, match="'win_rate' is by 'gold', what letters-goldproxy trains on"
-    ):
-        study(kwargs=option, objective={"metric": "win_rate"})
-    study(objective={"metric": "win_rate"})
-    study(kwargs=option, objective={"metric": "win_rate"}, allow_proxy_selection=True)
+LIMIT = {"reward.gold.at_least": {"type": "float", "lower": 0.1, "upper": 0.9}}
+OTHERS = {"reward.signals": {"type": "categorical", "choices": ["proxy", ["other", "gold"]]}}
+ENSEMBLE = {"id": "letters-goldproxy", "kwargs": {"models": 3}}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "space", "task", "metric", "message"),
+    [
+        *(({}, {}, "letters-goldproxy", name, "trains on") for name in ("loss", "reward", "proxy")),
+        (
+            {"reward.signals": ["gold"]},
+            {},
+            "letters-goldproxy",
+            "win_rate",
+            "'win_rate' is by 'gold', ",
+        ),
+        ({"reward.gold.at_least": 0.1}, {}, "letters-goldproxy", "gold", "'gold' is what"),
+        ({}, LIMIT, "letters-goldproxy", "gold", "'gold' is what letters-goldproxy trains on"),
+        ({}, OTHERS, "letters-goldproxy", "gold", "'gold' is what letters-goldproxy trains on"),
+        ({"reward.rule": "mean"}, {}, ENSEMBLE, "proxy_1", "'proxy_1' is what"),
+        ({"reward.proxy_2.at_most": 1.0}, {}, ENSEMBLE, "proxy_1", "'proxy_1' is what"),
+    ],
+)
+def test_what_a_run_may_be_trained_on_is_no_objective(kwargs, space, task, metric, message):
+    """The training reward ranks the worst first: by a signal, a limit, a win rate or a model of an ensemble.
+
+    Options of the trainer count like what the space can make of them, in an algorithm choice too.
+    """
+    given = {"task": task, "kwargs": kwargs, "space": RATE | space}
+    with pytest.raises(InputError, match=f"{message}.*allow_proxy_selection: true"):
+        study(**given, objective={"metric": metric})
+    trainer = {"trainer": {"name": "trl/rloo", "kwargs": kwargs}, "space": RATE | space}
+    document = {
+        "algorithms": {"rloo": trainer},
+        "environment": task,
+        "objective": {"metric": metric},
+    }
+    spec = load_spec(document | {"fidelity": {"steps": 8}, "budget": {"runs": 3}})
+    with pytest.raises(InputError, match=message):
+        check(spec, trainer_loader(spec))
+    if metric not in ("loss", "reward"):
+        study(**given, objective={"metric": metric}, allow_proxy_selection=True)
+    study(task=task, objective={"metric": "gold"})
 
 
 @pytest.mark.parametrize("metric", ["kl", "tokens", "wall_seconds"])
@@ -97,9 +132,8 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
     ("trainer", "kwargs", "message"),
     [
         ("rloo", {"bf16": True}, "bf16 is for a GPU"),
-        ("rloo", {"num_generations": 7}, "trainer.kwargs.num_generations: 7 does not divide"),
+        ("rloo", {"num_generations": 1}, "num_generations: 1 does not divide .* or is below 2"),
         ("rloo", {"beta": "large"}, "trainer.kwargs.beta: expected a number, got 'large'"),
-        ("dpo", {"loss_type": "nonsense"}, "trainer.kwargs.loss_type: unknown DPO loss 'nonsense'"),
         ("dpo", {"loss_type": "robust", "label_smoothing": 0.5}, "label_smoothing: robust needs"),
         ("dpo", {"sft_weight": 0.5}, "trainer.kwargs.sft_weight: is a weight of the loss 'sft'"),
         ("dpo", {"loss_type": "exo_pair"}, "label smoothing"),
@@ -174,7 +208,10 @@ def test_a_schedule_of_epsilon_moves_both_sides_of_the_clip():
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("rlooo", "did you mean 'rloo'"), ("ppoo", "'ppo'"), ("zzz", "allowed: rloo")],
+    [
+        *(("rlooo", "did you mean 'rloo'"), ("ppoo", "'ppo'"), ("zzz", "allowed: rloo")),
+        ("xpo", "did you mean"),
+    ],
 )
 def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, hint):
     with pytest.raises(

@@ -199,19 +199,6 @@ def test_a_method_that_needs_a_reward_or_other_data_says_so(folder, name, data, 
         load(TrainerSpec(f"trl/{name}")).check(place, ["learning_rate"])
 
 
-def test_what_is_trained_on_is_refused_by_whatever_name(folder):
-    """The function of the gold as `reward.signals`, in the trainer or the space, is the gold."""
-    place = environment(folder, "prompts", **SCORED)
-    plain = load(TrainerSpec("trl/grpo"))
-    plain.check_objective(place, ["different"])
-    function = SCORED["signals"]["different"]
-    fixed = load(TrainerSpec("trl/grpo", FrozenMap({"reward.signals": function})))
-    searched = {"reward.signals": (("repeated", function),)}
-    for trainer, space in ((fixed, {}), (plain, searched)):
-        with pytest.raises(InputError, match="'different' is what files trains on"):
-            trainer.check_objective(place, ["different"], space)
-
-
 def study(folder, **names):
     """A study of a folder's model and prompts; nothing else of it is said without names."""
     files = {"model": "model", "data": "prompts.jsonl", **names}
@@ -224,13 +211,18 @@ def study(folder, **names):
     "names",
     [
         {"training": "different"},
+        {"reward": "own_trl_rewards:different"},
         {"signals": dict.fromkeys(SCORED["signals"], "own_trl_rewards:different")},
         {"training": "different", "signals": {"different": "own_trl_rewards:different"}},
     ],
 )
 def test_a_study_selects_by_what_it_trains_on_only_if_it_says_so(names, folder):
     """The signal itself, its function by another name, and both with the report: a checked answer is all three."""
+    reward = names.get("reward")
+    names = {name: value for name, value in names.items() if name != "reward"}
     document = study(folder, **SCORED | names)
+    if reward:
+        document["trainer"] = {"name": "trl/grpo", "kwargs": {"reward.signals": reward}}
     refused = load_spec(document)
     assert refused.objective[0].metric == "different"
     with pytest.raises(InputError, match="'different' is what files trains on") as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from autorl.core.plain_text import number, shown
 from autorl.core.plain_values import json_value, plain
-from autorl.core.types import Config, InputError, Outcome, Status, StudyError
+from autorl.core.types import Config, FrozenMap, InputError, Outcome, Status, StudyError
 from autorl.study.callbacks import Callback, RunInfo, StudyInfo
 from autorl.study.results.result import Result
 
@@ -27,7 +27,7 @@ _ID_SHOWN = 8  # characters of a study's id in names
 
 
 class Tracker(Callback):
-    """A callback whose constructor checks arguments and opens nothing."""
+    """A callback whose constructor checks its arguments."""
 
     @classmethod
     def check(cls, **arguments: Any) -> None:
@@ -231,13 +231,12 @@ def as_json(value: object) -> str:
 
 
 @contextmanager
-def environment(settings: Mapping[str, str], *, replace: bool = True) -> Iterator[None]:
-    """Set variables of the environment while the block runs.
-
-    `replace`: those too that the user has set.
-    """
+def environment(
+    settings: Mapping[str, str], unless_set: Mapping[str, str] = FrozenMap()
+) -> Iterator[None]:
+    """Set variables of the environment while the block runs, some unless the user has."""
     before = dict(os.environ)
-    chosen = {name: text for name, text in settings.items() if replace or name not in before}
+    chosen = {**{name: text for name, text in unless_set.items() if name not in before}, **settings}
     os.environ.update(chosen)
     try:
         yield

@@ -6,8 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +95,7 @@ class MLflowTracker(Tracker):
         """Write metrics at their step, once."""
         if not metrics:
             return
-        with _considerate():
+        with environment(_ALWAYS, _UNLESS_SET):
             client, _ = self._connect(study)
             known_run = self._run(study, run)
             if known_run.steps is None:
@@ -110,7 +109,7 @@ class MLflowTracker(Tracker):
     def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
         """Write the end of a run that is complete or has failed."""
         state = state_of(study, run, outcome)
-        with _considerate():
+        with environment(_ALWAYS, _UNLESS_SET):
             known_run = self._run(study, run)
             if outcome.message:
                 message = shortened(outcome.message, _LONGEST)
@@ -123,7 +122,7 @@ class MLflowTracker(Tracker):
         ended = ended_runs(result)
         summary = summarise(result)
         incumbent = {f"incumbent.{name}": value for name, value in summary.config.items()}
-        with _considerate():
+        with environment(_ALWAYS, _UNLESS_SET):
             client, _ = self._connect(study)
             of_study = self._study_run(study)
             for number, known_run in self._runs.items():
@@ -239,10 +238,3 @@ def _tags(facts: Mapping[str, object]) -> dict[str, str]:
 def _name(name: str) -> str:
     """Return a name with the characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", name)
-
-
-@contextmanager
-def _considerate() -> Iterator[None]:
-    """Keep MLflow from sending reports of its own and from long waits."""
-    with environment(_ALWAYS), environment(_UNLESS_SET, replace=False):
-        yield

@@ -118,20 +118,6 @@ def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: fl
     return Fit(form, alpha, beta, origin, r2, peak_kl, peak_gold, interior)
 
 
-def best_of_n_kl(n: npt.ArrayLike) -> Array:
-    """Return the KL divergence between best-of-n and single samples.
-
-    It is log n - (n - 1) / n nats, if no two score alike.
-
-    Raises:
-        ValueError: an n below 1.
-    """
-    counts = as_vector(np.atleast_1d(np.asarray(n)), "n")
-    if counts.min() < 1:
-        raise ValueError(f"n must be at least 1, got {counts.min():g}")
-    return np.asarray(np.log(counts) - (counts - 1) / counts)
-
-
 def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
     """Return every policy of a landscape, with means over seeds.
 

@@ -214,10 +214,7 @@ def _log_probabilities(
 
 
 def log_likelihoods(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[tuple[str, str]],
-    chunk: int = 256,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str]]
 ) -> list[float]:
     """Return the log-probability of each completion given its prompt.
 
@@ -227,30 +224,21 @@ def log_likelihoods(
         model: a language model.
         tokenizer: of the model.
         texts: n of (prompt, completion).
-        chunk: how many go through the model at once.
 
     Returns:
         n values in nats.
     """
     values: list[float] = []
     ends = ends_of_sequence(model, tokenizer)
-    with evaluating(model):
-        for first in range(0, len(texts), chunk):
-            tokens, attention, mask = _encode(
-                tokenizer, texts[first : first + chunk], model.device, ends
-            )
-            # padded right, so positions are those of an unpadded text without being given
-            logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
-            steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
-            values += (steps * mask[:, 1:]).sum(1).tolist()
+    # padded right, so positions are those of an unpadded text without being given
+    for tokens, mask, logits in _read(model, tokenizer, texts, ends):
+        steps = logits[:, :-1].float().log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
+        values += (steps * mask[:, 1:]).sum(1).tolist()
     return values
 
 
 def model_rewards(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[tuple[str, str]],
-    chunk: int = 256,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str]]
 ) -> list[float]:
     """Return the scores that a reward model gives completions.
 
@@ -260,15 +248,25 @@ def model_rewards(
         model: the classifier.
         tokenizer: of the model.
         texts: n of (prompt, completion).
-        chunk: how many go through the model at once.
     """
-    values: list[float] = []
+    scores: list[float] = []
+    for _, _, logits in _read(model, tokenizer, texts):
+        scores += logits[:, 0].float().tolist()
+    return scores
+
+
+def _read(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[tuple[str, str]],
+    ends: Collection[int] = (),
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield tokens, the mask of completions and the model's logits, chunk by chunk."""
     with evaluating(model):
-        for first in range(0, len(texts), chunk):
-            tokens, attention, _ = _encode(tokenizer, texts[first : first + chunk], model.device)
-            logits = model(input_ids=tokens, attention_mask=attention).logits
-            values += logits[:, 0].float().tolist()
-    return values
+        for first in range(0, len(texts), _CHUNK):
+            chunk = texts[first : first + _CHUNK]
+            tokens, attention, mask = _encode(tokenizer, chunk, model.device, ends)
+            yield tokens, mask, model(input_ids=tokens, attention_mask=attention).logits
 
 
 def joined(prompt: str, completion: str) -> str:

@@ -27,8 +27,7 @@ class PPORun(LanguageRun):
         values = {**trainer.defaults, **segment.config}
         super().__init__(trainer, segment, report, "rlhf/ppo", values)
         seed = integer_seed(segment.seed, "algorithm")
-        place = (self.built, self.built.reference)
-        self.ppo = _Counting(*place, without(values), seed, segment.horizon, self.reward)
+        self.ppo = _Counting(self.built, without(values), seed, segment.horizon, self.reward)
         if self.state is not None:
             self.ppo.load(self.state["ppo"], fork=segment.fork)
 

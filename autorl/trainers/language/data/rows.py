@@ -10,9 +10,9 @@ import io
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -65,13 +65,13 @@ def read_rows(source: str, key: str, subset: str | None = None) -> list[Row]:
         InputError: there is nothing there, it cannot be read, or it has no row.
     """
     path = Path(source).expanduser()
-    rows = list(_from_file(path, key)) if path.is_file() else _from_datasets(source, key, subset)
+    rows = _from_file(path, key) if path.is_file() else _from_datasets(source, key, subset)
     if not rows:
         raise InputError(f"{source} has no row", key=key)
     return rows
 
 
-def _from_file(path: Path, key: str) -> Iterable[Row]:
+def _from_file(path: Path, key: str) -> list[Row]:
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise InputError(f"{path}: expected a file that ends in {', '.join(FORMATS)}", key=key)
@@ -87,24 +87,20 @@ def _from_file(path: Path, key: str) -> Iterable[Row]:
     if ending == ".csv":
         # as a file, not `splitlines`: values may have line ends, and U+2028 ends no row
         return list(csv.DictReader(io.StringIO(text, newline="")))
-    return _json_lines(text, path, key) if ending == ".jsonl" else _json(text, path, key)
-
-
-def _json_lines(text: str, path: Path, key: str) -> Iterator[Row]:
     # not `splitlines`: JSON may hold other line ends (U+2028) within a text
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield _mapping(_parsed(line, path, key, number), path, key, number)
-
-
-def _json(text: str, path: Path, key: str) -> Iterator[Row]:
-    rows = _parsed(text, path, key, 1)
-    if not isinstance(rows, list):
-        raise InputError(
-            f"{path}: expected a list of mappings; one mapping a line is a .jsonl file", key=key
-        )
+    lines = enumerate(text.split("\n"), start=1)
+    if ending == ".json":
+        rows = _parsed(text, path, key, 1)
+        if not isinstance(rows, list):
+            raise InputError(
+                f"{path}: expected a list of mappings; one mapping a line is a .jsonl file", key=key
+            )
+    else:
+        rows = [_parsed(line, path, key, number) for number, line in lines if line.strip()]
     for number, row in enumerate(rows, start=1):
-        yield _mapping(row, path, key, number)
+        if not isinstance(row, dict):
+            raise InputError(f"row {number} is not a mapping of columns", file=str(path), key=key)
+    return rows
 
 
 def _parsed(text: str, path: Path, key: str, line: int) -> Any:
@@ -116,12 +112,6 @@ def _parsed(text: str, path: Path, key: str, line: int) -> Any:
         raise InputError(
             f"not JSON: {error.msg} at column {error.colno}", file=str(path), key=key, line=place
         ) from None
-
-
-def _mapping(row: object, path: Path, key: str, number: int) -> Row:
-    if not isinstance(row, dict):
-        raise InputError(f"row {number} is not a mapping of columns", file=str(path), key=key)
-    return row
 
 
 def _parquet(path: Path, key: str) -> list[Row]:
@@ -212,6 +202,10 @@ class Example:
         return sum(better.strip() == worse.strip() for better, worse in self.pairs)
 
 
+class _WrongRowError(Exception):
+    """Says what is wrong with a row."""
+
+
 class Reader:
     """Reads rows as examples.
 
@@ -245,96 +239,83 @@ class Reader:
             InputError: naming the row, what is wrong with it and what is allowed.
         """
         have = {name for name in COLUMNS if self.names[name] in rows[0]}
-        for name in self.renamed:
-            if name not in have:
-                raise self._wrong(
-                    1, f"no column {self.names[name]!r}; there are {', '.join(rows[0])}"
-                )
-        return [self._example(number, row, have) for number, row in enumerate(rows, start=1)]
+        examples: list[Example] = []
+        try:
+            for name in self.renamed:
+                if name not in have:
+                    there = ", ".join(rows[0])
+                    raise _WrongRowError(f"no column {self.names[name]!r}; there are {there}")
+            for row in rows:
+                examples.append(self._example(row, have))
+        except _WrongRowError as error:
+            message = f"row {len(examples) + 1}: {error}"
+            key = "environment.kwargs.data"
+            raise InputError(message, file=self.source, key=key) from None
+        return examples
 
-    def _example(self, number: int, row: Row, have: set[str]) -> Example:
+    def _example(self, row: Row, have: set[str]) -> Example:
         # TRL's implicit prompt: all of two conversations but the last message
         if {"chosen", "rejected"} <= have and "prompt" not in have:
-            return self._implicit(number, row)
+            return self._implicit(row)
         if "prompt" not in have:
             if "text" not in have:
-                raise self._wrong(number, f"its columns are {', '.join(row)}; expected {_MEANINGS}")
-            return Example("", completion=self._text(number, row, "text"), row=row)
-        prompt = self._prompt(number, self._value(number, row, "prompt"))
+                raise _WrongRowError(f"its columns are {', '.join(row)}; expected {_MEANINGS}")
+            return Example("", completion=self._text(row, "text"), row=row)
+        prompt = self._value(row, "prompt")
+        if _is_messages(prompt):
+            prompt = self.render(prompt)
+        if not isinstance(prompt, str) or not prompt:
+            raise self._wrong("a text or messages", "prompt", repr(prompt))
         pairs: tuple[tuple[str, str], ...] = ()
         if {"chosen", "rejected"} <= have:
-            pairs = ((self._text(number, row, "chosen"), self._text(number, row, "rejected")),)
+            pairs = ((self._text(row, "chosen"), self._text(row, "rejected")),)
         elif "ranking" in have:
-            pairs = self._ranked(number, row)
+            ranking = self._value(row, "ranking")
+            is_list = isinstance(ranking, list | tuple) and len(ranking) >= 2
+            if not is_list or not all(isinstance(text, str) for text in ranking):
+                name = self.names["ranking"]
+                raise _WrongRowError(f"expected in {name!r} at least two texts, the best first")
+            # in the order of the ranking, so the first of each pair is the better one
+            pairs = tuple(combinations(ranking, 2))
         if "completion" not in have:
             return Example(prompt, pairs, row=row)
-        label = self._label(number, row) if "label" in have else None
-        return Example(prompt, pairs, self._text(number, row, "completion"), label, row)
+        label = None
+        if "label" in have:
+            value = self._value(row, "label")
+            label = _LABELS.get(str(value).lower())
+            if label is None:
+                raise self._wrong("true or false", "label", repr(value))
+        return Example(prompt, pairs, self._text(row, "completion"), label, row)
 
-    def _implicit(self, number: int, row: Row) -> Example:
+    def _implicit(self, row: Row) -> Example:
         """Read two conversations that share all but the last message."""
-        chosen, rejected = (self._value(number, row, name) for name in ("chosen", "rejected"))
+        chosen, rejected = (self._value(row, name) for name in ("chosen", "rejected"))
         if not (_is_messages(chosen) and _is_messages(rejected)) or len(chosen) < 2:
-            raise self._wrong(
-                number, "chosen and rejected are texts, so a column `prompt` is needed"
-            )
+            raise _WrongRowError("chosen and rejected are texts, so a column `prompt` is needed")
         # as lists, so that a tuple of the same messages is equal
         if list(chosen[:-1]) != list(rejected[:-1]):
-            raise self._wrong(number, "chosen and rejected differ before their last message")
+            raise _WrongRowError("chosen and rejected differ before their last message")
         pair = (str(chosen[-1]["content"]), str(rejected[-1]["content"]))
         return Example(self.render(chosen[:-1]), (pair,), row=row)
 
-    def _ranked(self, number: int, row: Row) -> tuple[tuple[str, str], ...]:
-        """Return every pair of a list of completions, best first."""
-        ranking = self._value(number, row, "ranking")
-        is_list = isinstance(ranking, list | tuple) and len(ranking) >= 2
-        if not is_list or not all(isinstance(text, str) for text in ranking):
-            raise self._wrong(
-                number, f"expected in {self.names['ranking']!r} at least two texts, the best first"
-            )
-        # in the order of the ranking, so the first of each pair is the better one
-        return tuple(combinations(ranking, 2))
-
-    def _label(self, number: int, row: Row) -> bool:
-        value = self._value(number, row, "label")
-        text = str(value).lower()
-        if text not in _LABELS:
-            raise self._wrong(
-                number, f"expected true or false in {self.names['label']!r}, got {value!r}"
-            )
-        return _LABELS[text]
-
-    def _prompt(self, number: int, value: object) -> str:
-        if _is_messages(value):
-            return self.render(value)
-        if not isinstance(value, str) or not value:
-            raise self._wrong(
-                number, f"expected a text or messages in {self.names['prompt']!r}, got {value!r}"
-            )
-        return value
-
-    def _text(self, number: int, row: Row, name: str) -> str:
+    def _text(self, row: Row, name: str) -> str:
         """Return a text, or the one message of an answer."""
-        value = self._value(number, row, name)
+        value = self._value(row, name)
         if _is_messages(value) and len(value) == 1:
             value = value[0]["content"]
         if not isinstance(value, str):
-            raise self._wrong(
-                number, f"expected a text or one message in {self.names[name]!r}, got {value!r:.80}"
-            )
+            raise self._wrong("a text or one message", name, f"{value!r:.80}")
         return value
 
-    def _value(self, number: int, row: Row, name: str) -> Any:
+    def _value(self, row: Row, name: str) -> Any:
         # None: a line of a CSV that is too short, or a null of Parquet
         value = row.get(self.names[name])
         if value is None:
-            raise self._wrong(number, f"nothing in column {self.names[name]!r}")
+            raise _WrongRowError(f"nothing in column {self.names[name]!r}")
         return value
 
-    def _wrong(self, number: int, message: str) -> InputError:
-        return InputError(
-            f"row {number}: {message}", file=self.source, key="environment.kwargs.data"
-        )
+    def _wrong(self, expected: str, name: str, value: str) -> _WrongRowError:
+        return _WrongRowError(f"expected {expected} in {self.names[name]!r}, got {value}")
 
 
 def _is_messages(value: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
@@ -353,13 +334,10 @@ def chat_renderer(
 
     It does so by the template of the model's tokenizer, which is loaded when first needed.
     """
-    # data of plain texts needs no tokenizer, nor one with a template
-    loaded: list[Any] = []
+    load = lru_cache(load_tokenizer)  # data of plain texts needs none, nor one with a template
 
     def render(messages: Sequence[object]) -> str:
-        if not loaded:
-            loaded.append(load_tokenizer())
-        tokenizer = loaded[0]
+        tokenizer: Any = load()
         if not tokenizer.chat_template:
             raise InputError(
                 "the data has messages and the model no chat template",

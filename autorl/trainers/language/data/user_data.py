@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,25 +23,6 @@ SHARE = 0.2
 _KEY = "environment.kwargs"
 
 
-@dataclass(frozen=True)
-class DataSources:
-    """Sources of a user's data sets.
-
-    Attributes:
-        data: the data set to learn from.
-        prompts: a data set of prompts to sample from; None: those of the data.
-        held_out: a share of the prompts, or a data set of its own.
-        columns: our name of a column -> the data's, where they differ.
-        subset: of a data set on a hub that has several.
-    """
-
-    data: str
-    prompts: str | None
-    held_out: float | str
-    columns: Mapping[str, str]
-    subset: str | None
-
-
 class UserData:
     """The training, tuning and test rows of a study's data sets.
 
@@ -51,7 +31,10 @@ class UserData:
     they stand, so a held-out set may overlap with the data it is to judge.
 
     Args:
-        sources: the data sets.
+        options: of the task. `data`: the data set to learn from; `prompts`: one to sample from,
+            None for those of the data; `held_out`: a share of the prompts, or a data set of its
+            own; `columns`: our name of a column -> the data's, where they differ; `subset`: of a
+            data set on a hub that has several.
         render: the text of a prompt given as messages.
         rng: draws what is held out.
 
@@ -64,20 +47,21 @@ class UserData:
 
     def __init__(
         self,
-        sources: DataSources,
+        options: Mapping[str, Any],
         render: Callable[[Sequence[object]], str],
         rng: np.random.Generator,
     ) -> None:
-        self._sources = sources
-        self._render = render
-        examples = self._read(sources.data, "data", sources.columns)
-        held_out: list[Example] = []
-        if isinstance(sources.held_out, str):
-            held_out = self._read(sources.held_out, "held_out", sources.columns)
-        to_sample: list[Example] = []
-        if sources.prompts is not None:
-            to_sample = self._read(sources.prompts, "prompts", {})
-        held = self._hold_out(examples, held_out, to_sample, rng)
+        def read(option: str, columns: Mapping[str, str]) -> list[Example]:
+            source = options[option]
+            if not isinstance(source, str):
+                return []
+            rows = read_rows(source, f"{_KEY}.{option}", options["subset"])
+            return Reader(columns, render, source).examples(rows)
+
+        examples = read("data", options["columns"])
+        held_out = read("held_out", options["columns"])
+        to_sample = read("prompts", {})
+        held = _hold_out(options["held_out"], examples, held_out, to_sample, rng)
         self.train = [example for example in examples if example.key not in held.halves]
         self.tuning, self.test = _halves(held, held_out or examples)
         sampled = to_sample or [*self.train, *self.tuning, *self.test]
@@ -98,55 +82,38 @@ class UserData:
             raise InputError(
                 "nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data"
             )
-        self.rows = self._columns([*examples, *to_sample], held_out)
+        # the columns of each prompt are those of the held-out data set where that has it
+        held_out_keys = {example.key for example in held_out}
+        shown = {*self.prompts, *self.held_out}
+        counting = [one for one in (*examples, *to_sample) if one.key not in held_out_keys]
+        self.rows = [(one.prompt, one.row) for one in (*counting, *held_out) if one.prompt in shown]
         left_out = _left_out([*examples, *to_sample], held_out)
         self.notes = (*left_out, *_equal_pairs(examples))
 
-    def _read(self, source: str, option: str, columns: Mapping[str, str]) -> list[Example]:
-        rows = read_rows(source, f"{_KEY}.{option}", self._sources.subset)
-        return Reader(columns, self._render, source).examples(rows)
 
-    def _hold_out(
-        self,
-        examples: Sequence[Example],
-        held_out: Sequence[Example],
-        to_sample: Sequence[Example],
-        rng: np.random.Generator,
-    ) -> HeldOut:
-        """Hold out a share, or the data set given for it.
+def _hold_out(
+    share: float | str,
+    examples: Sequence[Example],
+    held_out: Sequence[Example],
+    to_sample: Sequence[Example],
+    rng: np.random.Generator,
+) -> HeldOut:
+    """Hold out a share, or the data set given for it.
 
-        Nothing can be sampled for a held-out text without a prompt. Then a share of `prompts` is
-        held out too.
-        """
-        sampled = [example.key for example in to_sample]
-        if not held_out:
-            learnt = [example.key for example in examples]
-            share = self._sources.held_out
-            # a data set has at least one row, so `held_out` would not be empty
-            assert not isinstance(share, str)
-            return hold_out_share(learnt, sampled or learnt, share, rng)
-        held = hold_out_all([example.key for example in held_out], rng)
-        if not to_sample or all(example.prompt for example in held_out):
-            return held
-        # drawn from the rest: a prompt of the held-out set is out of training already
-        free = [key for key in sampled if key not in held.halves]
-        more = hold_out_share(free, free, SHARE, rng)
-        return HeldOut({**held.halves, **more.halves}, more.prompts)
-
-    def _columns(
-        self, examples: Sequence[Example], held_out: Sequence[Example]
-    ) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the columns of each prompt.
-
-        They are those of the held-out data set where that has the prompt.
-        """
-        held_out_keys = {example.key for example in held_out}
-        sampled = {*self.prompts, *self.held_out}
-        counting = [
-            *(example for example in examples if example.key not in held_out_keys),
-            *held_out,
-        ]
-        return [(example.prompt, example.row) for example in counting if example.prompt in sampled]
+    Nothing can be sampled for a held-out text without a prompt. Then a share of `prompts` is held
+    out too.
+    """
+    sampled = [example.key for example in to_sample]
+    if not isinstance(share, str):
+        learnt = [example.key for example in examples]
+        return hold_out_share(learnt, sampled or learnt, share, rng)
+    held = hold_out_all([example.key for example in held_out], rng)
+    if not to_sample or all(example.prompt for example in held_out):
+        return held
+    # drawn from the rest: a prompt of the held-out set is out of training already
+    free = [key for key in sampled if key not in held.halves]
+    more = hold_out_share(free, free, SHARE, rng)
+    return HeldOut({**held.halves, **more.halves}, more.prompts)
 
 
 def pairs_of(examples: Sequence[Example]) -> tuple[Pair, ...]:

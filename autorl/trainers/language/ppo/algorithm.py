@@ -29,7 +29,6 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,12 +80,12 @@ class PPO:
     """Trains the policy of a task by PPO.
 
     Args:
-        built: the task: prompts, the training signal, the longest completion.
-        reference_path: folder of the reference policy, where training starts.
+        built: the task: the reference policy, where training starts, prompts, the longest
+            completion.
         config: hyperparameters (`DEFAULTS` for those not named), with the parts of schedules.
         seed: of every random draw.
         horizon: steps the run is meant to have; schedules are functions of step / horizon.
-        reward: the training signal, if not that of the task.
+        reward: the training signal.
 
     Attributes:
         step: optimizer steps done.
@@ -98,22 +97,16 @@ class PPO:
     """
 
     def __init__(
-        self,
-        built: Built,
-        reference_path: Path,
-        config: Mapping[str, object],
-        seed: int,
-        horizon: int,
-        reward: Signal | None = None,
+        self, built: Built, config: Mapping[str, object], seed: int, horizon: int, reward: Signal
     ) -> None:
         self.built = built
         self.config = dict(config)
         self.seed = seed
         self.horizon = horizon
-        self.reward = reward if reward is not None else built.signals[built.training]
-        self.tokenizer: Any = load_tokenizer(reference_path)
+        self.reward = reward
+        self.tokenizer: Any = load_tokenizer(built.reference)
         # three copies: the value network shares no weight with the policy
-        policy, reference, body = (load_policy(reference_path).eval() for _ in range(3))
+        policy, reference, body = (load_policy(built.reference).eval() for _ in range(3))
         self.policy = policy
         self.reference = reference.requires_grad_(False)
         now = settings_at(self.config, 0, horizon)

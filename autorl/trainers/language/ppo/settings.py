@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from autorl.core.numbers import check_number
 from autorl.core.types import InputError
 from autorl.space.schedules import resolve_schedules
 
@@ -92,15 +93,9 @@ class Settings:
                     f"expected a number above 0, got {getattr(self, name)!r}", key=name
                 )
         for name in _NOT_NEGATIVE:
-            if not getattr(self, name) >= 0:
-                raise InputError(
-                    f"expected a number of at least 0, got {getattr(self, name)!r}", key=name
-                )
+            check_number(getattr(self, name), name, 0)
         for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(
-                    f"expected a number in 0..1, got {getattr(self, name)!r}", key=name
-                )
+            check_number(getattr(self, name), name, 0, 1)
         # else `Tensor.chunk` may give fewer parts than asked, and a cycle fewer steps
         if self.batch_size % self.num_mini_batches:
             raise InputError(
@@ -123,16 +118,10 @@ def settings_at(config: Mapping[str, object], step: int, horizon: int) -> Settin
     """Return the hyperparameters at a step, schedules resolved, defaults for the rest.
 
     Raises:
-        InputError: a name PPO does not have, or a value out of range.
+        InputError: a value out of range.
     """
     # a last cycle may end beyond the horizon
-    values = resolve_schedules(config, min(step, horizon), horizon)
-    for name in values:
-        if name not in DEFAULTS:
-            raise InputError(
-                f"PPO has no hyperparameter {name!r}; allowed: {', '.join(DEFAULTS)}", key=name
-            )
-    return Settings(**{**DEFAULTS, **values})
+    return Settings(**{**DEFAULTS, **resolve_schedules(config, min(step, horizon), horizon)})
 
 
 def align(config: Mapping[str, object], step: int) -> int:

@@ -36,7 +36,6 @@ from autorl.trainers.language.contract import Built, Signal, Task
 from autorl.trainers.language.data.rows import chat_renderer, local
 from autorl.trainers.language.data.user_data import (
     SHARE,
-    DataSources,
     UserData,
     completions_of,
     labelled_of,
@@ -50,6 +49,12 @@ DATA = "data"
 """The training signal of a method that has none."""
 _KEY = "environment.kwargs"
 _DATA_SETS = ("data", "prompts", "held_out")
+_NAMED_TEXTS = "a mapping of names to texts"
+_EXPECTED: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("model", "data"), (str, "a folder, a file or a name on a hub")),
+    **dict.fromkeys(("prompts", "subset"), (str | None, "a text")),
+    **dict.fromkeys(("columns", "signals"), (Mapping, _NAMED_TEXTS)),
+}
 _MOST = 512  # held-out pairs, or completions, an evaluation reads
 
 
@@ -98,19 +103,17 @@ class Files(Task):
         Raises:
             InputError: one of them is missing.
         """
-        chosen: dict[str, str] = {}
-        for name in ("training", "selection", "report"):
-            value = options.get(name)
+        names = {name: options.get(name) for name in ("training", "selection", "report")}
+        for name, value in names.items():
             if not isinstance(value, str):
                 raise InputError(
                     "not given: the task files has none of its own, name a signal",
                     key=f"{_KEY}.{name}",
                 )
-            chosen[name] = value
         # `check` says what is wrong with another value
         signals = options.get("signals", {})
-        names = tuple(signals) if isinstance(signals, Mapping) else ()
-        return Files(names, **chosen)
+        listed = tuple(signals) if isinstance(signals, Mapping) else ()
+        return Files(listed, **names)
 
     def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Do everything but train.
@@ -159,24 +162,15 @@ class Files(Task):
             notes=data.notes,
         )
 
-    def check_values(self, chosen: Mapping[str, object]) -> None:
-        for name in ("model", "data"):
-            if not isinstance(chosen[name], str):
-                raise InputError(
-                    f"expected a folder, a file or a name on a hub, got {chosen[name]!r}",
-                    key=f"{_KEY}.{name}",
-                )
+    def check_values(self, chosen: Mapping[str, Any]) -> None:
+        for name, (kind, expected) in _EXPECTED.items():
+            if not isinstance(chosen[name], kind):
+                raise InputError(f"expected {expected}, got {chosen[name]!r}", key=f"{_KEY}.{name}")
         for name in ("columns", "signals"):
-            values = chosen[name]
-            if not isinstance(values, Mapping) or not all(
-                isinstance(value, str) for value in values.values()
-            ):
+            if not all(isinstance(value, str) for value in chosen[name].values()):
                 raise InputError(
-                    f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}"
+                    f"expected {_NAMED_TEXTS}, got {chosen[name]!r}", key=f"{_KEY}.{name}"
                 )
-        for name in ("prompts", "subset"):
-            if chosen[name] is not None and not isinstance(chosen[name], str):
-                raise InputError(f"expected a text, got {chosen[name]!r}", key=f"{_KEY}.{name}")
         held = chosen["held_out"]
         if not isinstance(held, str) and not (isinstance(held, float) and 0 < held < 1):
             raise InputError(
@@ -244,13 +238,10 @@ def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
 
 def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> UserData:
     """Read and split the data sets that the options name."""
-    sources = DataSources(
-        chosen["data"], chosen["prompts"], chosen["held_out"], chosen["columns"], chosen["subset"]
-    )
     render = chat_renderer(partial(load_tokenizer, reference))
     # by the instance, not the seed: all runs of a study share what is held out
     rng = np.random.default_rng(digest(instance, "held-out prompts"))
-    return UserData(sources, render, rng)
+    return UserData(chosen, render, rng)
 
 
 def _try_signals(built: Built) -> None:
