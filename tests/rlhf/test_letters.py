@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from autorl.core.types import InputError
-from autorl.trainers.language.tasks import build, letters, task
-from autorl.trainers.language.tasks import tiny_models as cache
+from autorl.trainers.language.tasks import build, letters, task, tiny_models
 from autorl.trainers.language.tasks.letters import (
     LETTERS,
     PAIRS,
@@ -18,7 +17,7 @@ from autorl.trainers.language.tasks.letters import (
     gold,
     split_prompts,
 )
-from autorl.trainers.language.tasks.tiny_models import cached
+from autorl.trainers.language.tasks.tiny_models import stored
 
 
 @pytest.mark.parametrize(
@@ -95,30 +94,31 @@ def test_options_out_of_range_are_input_errors(kwargs, key, tmp_path):
 
 
 def test_a_folder_is_made_once_for_the_same_content_and_whole_or_not_at_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "version", lambda package: "5.1.0")
+    monkeypatch.setattr(tiny_models, "version", lambda package: "5.1.0")
     made = []
 
     def make(folder):
         made.append(folder)
         (folder / "data").write_text("x")
+        return {"made": len(made)}
 
-    first = cached(tmp_path, "thing", {"a": 1}, make)
-    assert cached(tmp_path, "thing", {"a": 1}, make) == first
-    assert cached(tmp_path, "thing", {"a": 2}, make) != first
-    assert len(made) == 2
-    assert json.loads((first / "content.json").read_text()) == {"a": 1, "transformers": "5"}
+    first = stored(tmp_path, "thing", 0, {"a": 1}, make)
+    assert stored(tmp_path, "thing", 0, {"a": 1}, make) == first == (first[0], {"made": 1})
+    assert stored(tmp_path, "thing", 0, {"a": 2}, make)[1] == {"made": 2}
+    content = json.loads((first[0] / "content.json").read_text())
+    assert (content["options"], content["transformers"]) == ({"a": 1}, "5")
     # transformers 4 cannot read what 5 wrote
-    monkeypatch.setattr(cache, "version", lambda package: "4.56.2")
-    assert cached(tmp_path, "thing", {"a": 1}, make) != first
+    monkeypatch.setattr(tiny_models, "version", lambda package: "4.56.2")
+    assert stored(tmp_path, "thing", 0, {"a": 1}, make)[1] == {"made": 3}
 
     def fails(folder):
         (folder / "half").write_text("x")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        cached(tmp_path, "thing", {"a": 3}, fails)
-    third = cached(tmp_path, "thing", {"a": 3}, make)
-    assert sorted(path.name for path in third.iterdir()) == ["content.json", "data"]
+        stored(tmp_path, "thing", 1, {}, fails)
+    third, _ = stored(tmp_path, "thing", 1, {}, make)
+    assert sorted(path.name for path in third.iterdir()) == ["content.json", "data", "task.json"]
 
 
 def test_an_ensemble_is_fitted_to_resampled_comparisons():

@@ -11,7 +11,7 @@ from autorl.core.types import InputError
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study
-from autorl.trainers.trl.methods import _EXPERIMENTAL, _STABLE, available, find
+from autorl.trainers.trl.methods import _EXPERIMENTAL, STABLE, available, find
 from autorl.trainers.trl.settings import DPO_LOSSES, Settings
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
@@ -222,7 +222,7 @@ def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, h
 
 
 def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
-    unknown = next(name for name in available() if name not in (*_STABLE, *_EXPERIMENTAL))
+    unknown = next(name for name in available() if name not in (*STABLE, *_EXPERIMENTAL))
     with pytest.raises(InputError, match=f"trl/{unknown} is trained on is not known: say it with"):
         find(unknown)
 

@@ -178,15 +178,10 @@ def _scalars(metrics: Mapping[str, float], step: int) -> Any:
 
 def _text(tag: str, content: str | Mapping[str, object]) -> Any:
     """Write a text in Markdown, or a table."""
-    from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-    from tensorboard.compat.proto.types_pb2 import DT_STRING
+    from tensorboard.plugins.text.summary_v2 import text_pb
 
-    text = (content if isinstance(content, str) else table(content, tag)).encode()
-    tensor = TensorProto(dtype=DT_STRING, string_val=[text], tensor_shape=TensorShapeProto())
-    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-    return _summary({"tag": tag, "metadata": metadata, "tensor": tensor})
+    text = content if isinstance(content, str) else table(content, tag)
+    return _event(summary=text_pb(tag, text))
 
 
 def _described(study: StudyInfo, run: RunInfo) -> list[Any]:

@@ -41,7 +41,7 @@ def names_of_argument(trainer_class: type, config_class: type, name: str) -> tup
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]
 """What a method is trained on; see `Method.data`."""
 
-_STABLE: Mapping[str, Data] = {
+STABLE: Mapping[str, Data] = {
     "rloo": "prompts",
     "grpo": "prompts",
     "dpo": "pairs",
@@ -182,8 +182,8 @@ def find(name: str, data: str | None = None) -> Method:
         InputError: the installed TRL has no trainer of this name, what it is trained on is not
             known, or `data` names nothing there is.
     """
-    if name in _STABLE:
-        return Method(name, _STABLE[name], "trl")
+    if name in STABLE:
+        return Method(name, STABLE[name], "trl")
     chosen = data or _EXPERIMENTAL.get(name)
     # first whether TRL has it at all; without TRL nothing is known of that
     if chosen is None and importlib.util.find_spec("trl") is not None and name not in available():
@@ -219,4 +219,4 @@ def available() -> tuple[str, ...]:
     in_trl = {name.lower().removesuffix("trainer") for name in dir(trl)}
     modules = pkgutil.iter_modules(trl.experimental.__path__)
     experimental = sorted(module.name for module in modules if module.ispkg)
-    return (*(name for name in _STABLE if name in in_trl), *experimental)
+    return (*(name for name in STABLE if name in in_trl), *experimental)

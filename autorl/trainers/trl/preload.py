@@ -6,19 +6,11 @@ Otherwise each trial would wait 5 s for it.
 from __future__ import annotations
 
 import torch
-import trl
 
 from autorl.trainers.trl import segment_trainer
+from autorl.trainers.trl.methods import STABLE, find
 
 torch.set_num_threads(1)
-_TRAINERS = (
-    "RLOOTrainer",
-    "GRPOTrainer",
-    "DPOTrainer",
-    "KTOTrainer",
-    "SFTTrainer",
-    "RewardTrainer",
-)
-LOADED = [getattr(trl, name) for name in _TRAINERS]  # loaded lazily
+LOADED = [find(name).classes() for name in STABLE]  # loaded lazily
 
 __all__ = ["LOADED", "segment_trainer"]

@@ -20,44 +20,6 @@ if TYPE_CHECKING:
 _VERSION = 1  # of everything the cached files depend on; raise it when that changes
 
 
-def cached(
-    folder: Path, name: str, content: Mapping[str, object], make: Callable[[Path], None]
-) -> Path:
-    """Return the folder that `make` fills, made once for each `content`.
-
-    It is written aside and renamed, under a lock: workers that start together build it once, and it
-    exists whole or not at all.
-
-    Args:
-        folder: where it lies.
-        name: its name begins so.
-        content: what its result depends on besides the libraries, in JSON types.
-        make: fills an empty folder.
-    """
-    # transformers 4 does not read the tokenizers that transformers 5 writes
-    written_by = {"transformers": version("transformers").partition(".")[0]}
-    # equal options give the same folder in whatever order they were given
-    text = json.dumps({**content, **written_by}, sort_keys=True)
-    final = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if final.exists():
-        return final
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f".{final.name}.lock").open("w") as lock:
-        # the kernel lets it go with the file, also of a process that was killed
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if final.exists():
-            return final
-        # the name is fixed, under the lock: what a killed process left is removed, not collected
-        scratch = folder / f".tmp-{final.name}"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        make(scratch)
-        (scratch / "content.json").write_text(text + "\n", encoding="utf-8")
-        # atomic on one file system: nobody sees half a task
-        scratch.rename(final)
-    return final
-
-
 def stored(
     folder: Path,
     name: str,
@@ -66,23 +28,44 @@ def stored(
     write: Callable[[Path], Mapping[str, object]],
     **more: object,
 ) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of an instance and what `write` returned.
+    """Return the folder of an instance and what `write` returned, made once.
+
+    It is written aside and renamed, under a lock: workers that start together build it once, and it
+    exists whole or not at all.
 
     Args:
         folder: where it lies.
         name: of the task.
         instance: of the task.
-        options: that decide what is written.
+        options: that decide what is written, in JSON types.
         write: writes files into an empty folder, and returns the rest in JSON types.
-        **more: what else decides it.
+        **more: what else decides it, besides the libraries.
     """
-
-    def make(target: Path) -> None:
-        (target / "task.json").write_text(json.dumps(write(target)), encoding="utf-8")
-
     content = {"what": name, "version": _VERSION, "instance": instance, "options": options, **more}
-    made = cached(folder, name, content, make)
-    return made, json.loads((made / "task.json").read_text(encoding="utf-8"))
+    # transformers 4 does not read the tokenizers that transformers 5 writes
+    content["transformers"] = version("transformers").partition(".")[0]
+    # equal options give the same folder in whatever order they were given
+    text = json.dumps(content, sort_keys=True)
+    final = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if not final.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f".{final.name}.lock").open("w") as lock:
+            # the kernel lets it go with the file, also of a process that was killed
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not final.exists():
+                _fill(final, text, write)
+    return final, json.loads((final / "task.json").read_text(encoding="utf-8"))
+
+
+def _fill(final: Path, content: str, write: Callable[[Path], Mapping[str, object]]) -> None:
+    # the name is fixed, under the lock: what a killed process left is removed, not collected
+    scratch = final.with_name(f".tmp-{final.name}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    (scratch / "task.json").write_text(json.dumps(write(scratch)), encoding="utf-8")
+    (scratch / "content.json").write_text(content + "\n", encoding="utf-8")
+    # atomic on one file system: nobody sees half a task
+    scratch.rename(final)
 
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
