@@ -138,15 +138,6 @@ def test_trials_that_are_not_open_are_ignored():
     assert len(made.__getstate__()["events"]) == 2
 
 
-def test_a_concurrency_limiter_holds_it_back():
-    limited = ConcurrencyLimiter(searcher("random"), max_concurrent=2)
-    assert limited.suggest("a")
-    assert limited.suggest("b")
-    assert limited.suggest("c") is None
-    limited.on_trial_complete("a", {"loss": 1.0})
-    assert limited.suggest("c")
-
-
 def test_a_grid_ends_the_search():
     space = {"kind": SPACE["kind"]}
     made = AutorlSearcher(space, {"name": "grid"}, "loss", "min", budget=10)

@@ -88,65 +88,6 @@ def test_prompts_rewards_and_names_are_the_users(given, models):
     assert found["kl"] == 0.0
 
 
-def test_held_out_prompts_are_drawn_by_the_instance(given):
-    first, again, other = (build("files", given | {"instance": number}) for number in (0, 0, 1))
-    assert first.held_out == again.held_out
-    assert first.held_out != other.held_out
-    assert len(build("files", given | {"held_out": 0.5}).held_out) == 15
-
-
-def test_a_held_out_set_of_its_own_is_held_out_whole_and_never_trained_on(given, tmp_path):
-    rows = [{"question": prompt, "answer": "x"} for prompt in (PROMPTS[0], "x x", "v v", "t t")]
-    built = build("files", given | {"held_out": save(tmp_path / "test.jsonl", rows)})
-    assert sorted(built.held_out) == sorted(row["question"] for row in rows)
-    assert set(built.prompts) == set(PROMPTS[1:])
-
-
-def test_pairs_of_tuning_and_test_seeds_are_apart(given, tmp_path):
-    """Prompts with two pairs each: all pairs of a prompt are trained on, or read by one seed role."""
-    rows = [
-        {"prompt": prompt, "chosen": one, "rejected": "x"} for prompt in PROMPTS for one in "ae"
-    ]
-    data = save(tmp_path / "pairs.jsonl", rows)
-    offline = dict.fromkeys(("selection", "report"), "pair_accuracy") | {"training": "data"}
-    built = build("files", given | {"data": data, "columns": {}, "signals": {}, **offline})
-    assert [len(pairs) for pairs in (built.pairs, built.held_out_pairs, built.test_pairs)] == [
-        48,
-        6,
-        6,
-    ]
-    tuning, test = (
-        {prompt for prompt, *_ in part} for part in (built.held_out_pairs, built.test_pairs)
-    )
-    assert (tuning, test) == (set(built.held_out[0::2]), set(built.held_out[1::2]))
-    assert not {prompt for prompt, *_ in built.pairs} & (tuning | test)
-
-
-LIKELY = {"training": "data", **dict.fromkeys(("selection", "report"), "log_likelihood")}
-LIKELY |= {"signals": {}, "columns": {}}
-
-
-def test_labelled_completions_and_texts(given, tmp_path):
-    rows = [
-        {"prompt": prompt, "completion": "a", "label": place % 2 == 0}
-        for place, prompt in enumerate(PROMPTS)
-    ]
-    built = build("files", given | LIKELY | {"data": save(tmp_path / "labelled.jsonl", rows)})
-    assert len(built.labelled) == 24
-    assert {(prompt, "a") for prompt, _, wanted in built.labelled if wanted} == set(
-        built.completions
-    )
-    texts = save(tmp_path / "texts.jsonl", [{"text": f"a b {letter}"} for letter in LETTERS[:20]])
-    with pytest.raises(InputError, match="no prompt to sample from"):
-        build("files", given | LIKELY | {"data": texts})
-    prompts = save(tmp_path / "asked.jsonl", [{"prompt": prompt} for prompt in PROMPTS])
-    built = build("files", given | LIKELY | {"data": texts, "prompts": prompts})
-    assert len(built.completions) == 16
-    assert len(built.held_out_completions) == len(built.test_completions) == 2
-    assert len({*built.completions, *built.held_out_completions, *built.test_completions}) == 20
-    assert (len(built.prompts), len(built.held_out)) == (24, 6)
-
-
 def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
     """Sampled, scored and training texts begin alike; padding is the end of sequence, and masked."""
     tokenizer = load_tokenizer(models / "begins")

@@ -15,7 +15,6 @@ from autorl.trainers.language.tasks.letters import (
     bootstrapped,
     counts,
     gold,
-    split_prompts,
 )
 from autorl.trainers.language.tasks.tiny_models import stored
 
@@ -55,13 +54,6 @@ def test_the_proxy_is_a_fitted_bradley_terry_model():
     assert (np.sign(found.weights) == np.sign(true)).all()
     assert found.accuracy(pairs) > 0.8
     assert found([""], ["a a x"]) == pytest.approx([2 * found.weights[0] + found.weights[23]])
-
-
-def test_training_and_held_out_prompts_are_disjoint_and_change_with_the_instance():
-    prompts, held_out = split_prompts(0)
-    assert not set(prompts) & set(held_out)
-    assert len({*prompts, *held_out}) == 24 * 24
-    assert split_prompts(1) != (prompts, held_out)
 
 
 def test_the_source_ends_sequences_and_prefers_what_its_table_says():
@@ -149,17 +141,6 @@ def test_the_names_of_an_ensemble_are_known_before_it_is_built():
         four.check({"models": 0})
     with pytest.raises(InputError, match="no option 'models'"):
         PAIRS.check({"models": 4})
-
-
-@pytest.mark.slow
-@pytest.mark.cpu_seconds(300)
-def test_one_model_is_the_task_without_an_ensemble():
-    pytest.importorskip("transformers", reason="needs the extra rlhf")
-    one, four = build("letters-goldproxy", {}), build("letters-goldproxy", {"models": 4})
-    assert set(one.signals) == {"proxy", "gold"}
-    assert four.ensemble == ("proxy_0", "proxy_1", "proxy_2", "proxy_3")
-    assert (four.reference, four.pairs) == (one.reference, one.pairs)
-    assert (four.signals["proxy"].weights == one.signals["proxy"].weights).all()
 
 
 @pytest.mark.slow

@@ -72,11 +72,6 @@ def test_exact_ones_are_counted_too_and_prompts_to_sample_from(tmp_path):
     assert FILES.with_options(chosen).notes(chosen) == built.notes
 
 
-def test_where_nothing_is_left_out_nothing_is_said(tmp_path):
-    for held_out in (0.25, completed(["new 1", "new 2"])):
-        assert build_files(tmp_path, completed(PROMPTS), held_out=held_out).notes == ()
-
-
 @pytest.mark.parametrize("instance", range(5))
 def test_variants_in_one_data_set_are_held_out_together(instance, tmp_path):
     twins = [prompt.upper() for prompt in PROMPTS]
@@ -130,15 +125,3 @@ def test_columns_of_a_reward_are_those_of_the_prompt_that_is_asked(tmp_path, mon
         signals = {"exact": "near_rewards:exact"}
         built = build_files(tmp_path, data, held_out=held, signals=signals, **names)
     assert built.signals["exact"]([built.prompts[0], built.held_out[0]], ["", ""]) == [1.0, 2.0]
-
-
-def test_pairs_with_equal_answers_are_counted(tmp_path):
-    rejected = ["the same"] * 12 + ["other"] * 28
-    pairs = [
-        {"prompt": prompt, "chosen": "the same", "rejected": answer}
-        for prompt, answer in zip(PROMPTS, rejected, strict=True)
-    ]
-    built = build_files(tmp_path, pairs, held_out=0.25)
-    equal = "data: 12 of 40 pairs have two equal answers, of which nothing can be learnt"
-    assert built.notes == (equal,)
-    assert len(built.pairs) == 30

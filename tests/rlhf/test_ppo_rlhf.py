@@ -94,15 +94,6 @@ def test_it_learns_and_the_kl_coefficient_holds_it_back(make):
     assert held.logs["train_kl"] < free.logs["train_kl"]
 
 
-def test_a_missing_end_is_learnt(make):
-    """With the score of an endless completion replaced by -1, completions come to end."""
-    trainer = make(horizon=60, kl_coef=0.0)
-    trainer.train_to(4)
-    before = trainer.logs["ended"]
-    trainer.train_to(60)
-    assert trainer.logs["ended"] > before
-
-
 def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monkeypatch):
     trainer = make()
     prompts = list(built.prompts)
