@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import transformers
+
 from autorl.core.seeds import integer_seed
 from autorl.core.types import Checkpoint, Outcome, Report, Segment
 from autorl.space import resolve_schedules
@@ -12,10 +14,13 @@ from autorl.store.checkpoints import scratch
 from autorl.trainers.language.ppo.algorithm import PPO, NotFiniteError, Rollout
 from autorl.trainers.language.ppo.settings import Settings
 from autorl.trainers.language.rewards.options import without
-from autorl.trainers.rlhf import silence  # noqa: F401
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun
 from autorl.trainers.rlhf.trainer import RLHFTrainer
+
+# nothing but errors, in the process that imports this module
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
 
 
 class PPORun(LanguageRun):

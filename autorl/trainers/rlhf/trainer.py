@@ -377,9 +377,8 @@ def all_values(
         defaults: of this package, under the trainer's own.
     """
     options = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
-    under = {**defaults, **options}
-    further = {name: value for name, value in under.items() if name not in config}
-    return Config({**config, **further})
+    # those of the configuration come first, for readers
+    return Config({**config, **defaults, **options, **config})
 
 
 def find_task(environment: EnvironmentSpec) -> Task:

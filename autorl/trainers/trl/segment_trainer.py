@@ -24,6 +24,7 @@ from autorl.trainers.language.models import (
 )
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun, is_finite
+from autorl.trainers.rlhf.trainer import RLHFTrainer
 from autorl.trainers.trl.data_sets import data_set, sequence_tokens
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
         TrainerState,
         TrainingArguments,
     )
-
-    from autorl.trainers.trl.trainer import TRLTrainer
 
 _READERS: Mapping[str, str] = {
     "cpo": "tokenize_row",
@@ -64,7 +63,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
 
     def __init__(
         self,
-        trainer: TRLTrainer,
+        trainer: RLHFTrainer,
         settings: Settings,
         segment: Segment,
         report: Callable[[Report], None],
