@@ -35,8 +35,10 @@ def space_of(param_space: Mapping[str, Any]) -> Space | None:
         raise InputError("expected tune.choice: a searcher has no grid_search", key=name)
     flat = flatten_dict(dict(param_space), prevent_delimiter=True)
     _, domains, _ = parse_spec_vars(flat)
-    found = {"/".join(path): _distribution("/".join(path), domain) for path, domain in domains}
-    return from_optuna(found) if found else None
+    distributions = {
+        "/".join(path): _distribution("/".join(path), domain) for path, domain in domains
+    }
+    return from_optuna(distributions) if distributions else None
 
 
 def ray_config(config: Config, *, nested: bool) -> dict[str, Any]:

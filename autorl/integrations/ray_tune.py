@@ -346,12 +346,12 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
     population-based training does, goes on with other random streams, like an exploit of ours.
 
     Attributes:
-        whole: a full run, of which all trials train segments.
+        full_run: of which all trials train segments.
         interval: steps of one training iteration of Ray.
         modules: where modules of the user's are looked for.
     """
 
-    whole: ClassVar[Segment]
+    full_run: ClassVar[Segment]
     interval: ClassVar[int]
     modules: ClassVar[str]
     _parent: Checkpoint | None
@@ -383,7 +383,7 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         self._reached = outcome.reached
         self._fork = None
         metrics = dict(outcome.reports[-1].metrics) if outcome.reports else {}
-        over = self._until >= self.whole.horizon or outcome.status is Status.STOPPED
+        over = self._until >= self.full_run.horizon or outcome.status is Status.STOPPED
         return {**metrics, "timesteps_total": outcome.reached, "done": over}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -421,9 +421,9 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         Its key `seed` is the seed of the run.
         """
         values = dict(config)
-        self._seed = int(values.pop("seed", self.whole.seed))
+        self._seed = int(values.pop("seed", self.full_run.seed))
         self._config = Config(values)
-        self._loaded.check(self.whole.environment, set(values))
+        self._loaded.check(self.full_run.environment, set(values))
         self._parent = None
         self._fork = None
         self._reached = 0
@@ -438,13 +438,13 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
 
     @property
     def _loaded(self) -> trainers.Trainer:
-        return self._load(self.whole.trainer)
+        return self._load(self.full_run.trainer)
 
     def _segment(self) -> Segment:
         self._until = self._next_cut()
         folder = self._new_folder()
         return replace(
-            self.whole,
+            self.full_run,
             id=SegmentId(0, self._seed, self._until),
             config=self._config,
             seed=self._seed,
@@ -459,11 +459,11 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
 
     def _next_cut(self) -> int:
         """Return the nominal step where the next iteration ends."""
-        whole = self.whole
-        until: int = self._until if whole.save else whole.horizon
-        while until < whole.horizon:
-            until = min(whole.horizon, until + self.interval)
-            if self._loaded.align(self._config, until, whole.environment) > self._reached:
+        full_run = self.full_run
+        until: int = self._until if full_run.save else full_run.horizon
+        while until < full_run.horizon:
+            until = min(full_run.horizon, until + self.interval)
+            if self._loaded.align(self._config, until, full_run.environment) > self._reached:
                 break
         return until
 
@@ -509,7 +509,7 @@ def trainable(
     for name, count in {"steps": steps, "evaluations": evaluations, "episodes": episodes}.items():
         if count < 1:
             raise InputError(f"expected a number of 1 or more, got {count}", key=name)
-    whole = Segment(
+    full_run = Segment(
         id=SegmentId(0, seed),
         trainer=spec,
         environment=section.resolve(),
@@ -523,5 +523,9 @@ def trainable(
         trust=trust,
     )
     name = "Autorl_" + "".join(letter if letter.isalnum() else "_" for letter in trainer)
-    own = {"whole": whole, "interval": math.ceil(steps / evaluations), "modules": place}
-    return type(name, (AutorlTrainable,), own)
+    attributes = {
+        "full_run": full_run,
+        "interval": math.ceil(steps / evaluations),
+        "modules": place,
+    }
+    return type(name, (AutorlTrainable,), attributes)

@@ -234,7 +234,7 @@ def as_json(value: object) -> str:
 def environment(
     settings: Mapping[str, str], unless_set: Mapping[str, str] = FrozenMap()
 ) -> Iterator[None]:
-    """Set variables of the environment while the block runs, some unless the user has."""
+    """Set variables of the environment in a block."""
     before = dict(os.environ)
     chosen = {**{name: text for name, text in unless_set.items() if name not in before}, **settings}
     os.environ.update(chosen)

@@ -136,7 +136,7 @@ class WandbTracker(Tracker):
     def _write(
         self, study: StudyInfo, run: RunInfo, points: _Points, said: Mapping[str, str]
     ) -> None:
-        """Write a run offline in place of what was written before, unless that is as much."""
+        """Write a run offline, unless as much of it was written before."""
         mark = f"{len(points)} {said['state']}"
         files = [folder / _MARK for folder in self._folders(study, str(run.run))]
         if len(files) == 1 and files[0].exists():

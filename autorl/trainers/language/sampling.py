@@ -261,7 +261,7 @@ def _read(
     texts: Sequence[tuple[str, str]],
     ends: Collection[int] = (),
 ) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield tokens, the mask of completions and the model's logits, chunk by chunk."""
+    """Yield tokens, mask of completions, and logits, chunk by chunk."""
     with evaluating(model):
         for first in range(0, len(texts), _CHUNK):
             chunk = texts[first : first + _CHUNK]

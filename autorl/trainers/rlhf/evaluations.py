@@ -93,7 +93,7 @@ class LanguageRun(Course):
         return self.trainer.align(self.segment.config, step)
 
     def evaluate(self, reached: int) -> bool:
-        """Measure the policy at every nominal step that is reached, and report it.
+        """Measure the policy at each nominal step reached, and report it.
 
         Returns:
             Whether training is to stop.
@@ -185,7 +185,7 @@ class LanguageRun(Course):
 
 
 def _unscored(prompts: object, completions: object) -> list[float]:
-    """Stand for the signal of a method that learns from data, and asks for none."""
+    """Stand for the signal of a method that learns from data."""
     raise NotImplementedError
 
 

@@ -78,7 +78,7 @@ class PPORun(LanguageRun):
 
 
 class _Counting(PPO):
-    """PPO that counts what it samples: tokens up to the end, and batches of equal scores."""
+    """PPO that counts sampled tokens and batches of equal scores."""
 
     reward: CountedReward
 

@@ -238,7 +238,7 @@ class RLHFTrainer(Trainer):
 
     @contextmanager
     def _named(self, config: Collection[str] = ()) -> Iterator[None]:
-        """Have an error name the option, where a value is given among the trainer's options."""
+        """Have an error name the trainer's option where one gives the value."""
         try:
             yield
         except InputError as error:

@@ -1,4 +1,4 @@
-"""One segment of a TRL method, trained from the reference policy's own path."""
+"""One segment of a TRL method."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ datasets.disable_progress_bars()
 
 
 class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
-    """One segment of a TRL method in progress, and the callback of TRL's trainer.
+    """One segment in progress, and the callback of TRL's trainer.
 
     It writes hyperparameters into TRL's trainer, evaluates, and ends the segment. It is ended here
     and not by `max_steps`, which is always the horizon: a schedule of transformers would decay to

@@ -217,8 +217,8 @@ class Settings:
             expected = [value]
             if name in self._made and name not in self.scheduled:
                 expected.append(self._made[name])
-            found = [in_force, *(getattr(trainer, twin) for twin in self._attributes(name)[1:])]
-            if not all(any(_same(one, wanted) for wanted in expected) for one in found):
+            values = [in_force, *(getattr(trainer, twin) for twin in self._attributes(name)[1:])]
+            if not all(any(_same(item, wish) for wish in expected) for item in values):
                 raise RuntimeError(
                     f"hyperparameter {name} did not take: asked for {value!r}, found {in_force!r}"
                 )

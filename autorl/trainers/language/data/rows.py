@@ -243,8 +243,8 @@ class Reader:
         try:
             for name in self.renamed:
                 if name not in have:
-                    there = ", ".join(rows[0])
-                    raise _WrongRowError(f"no column {self.names[name]!r}; there are {there}")
+                    columns = ", ".join(rows[0])
+                    raise _WrongRowError(f"no column {self.names[name]!r}; there are {columns}")
             for row in rows:
                 examples.append(self._example(row, have))
         except _WrongRowError as error:

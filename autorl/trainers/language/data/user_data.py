@@ -85,8 +85,10 @@ class UserData:
         # the columns of each prompt are those of the held-out data set where that has it
         held_out_keys = {example.key for example in held_out}
         shown = {*self.prompts, *self.held_out}
-        counting = [one for one in (*examples, *to_sample) if one.key not in held_out_keys]
-        self.rows = [(one.prompt, one.row) for one in (*counting, *held_out) if one.prompt in shown]
+        trained = [item for item in (*examples, *to_sample) if item.key not in held_out_keys]
+        self.rows = [
+            (item.prompt, item.row) for item in (*trained, *held_out) if item.prompt in shown
+        ]
         left_out = _left_out([*examples, *to_sample], held_out)
         self.notes = (*left_out, *_equal_pairs(examples))
 

@@ -172,7 +172,7 @@ class Constrained:
         self.multipliers = {f"{signal} {kind}": 0.0 for signal, kind in limits}
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        """Return the reward of a training batch, then take a step of the multipliers."""
+        """Return a training batch's reward, then move the multipliers."""
         values = {
             name: np.asarray(signal(prompts, completions), np.float64)
             for name, signal in self.signals.items()

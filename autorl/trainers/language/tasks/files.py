@@ -113,7 +113,7 @@ class Files(Task):
         # `check` says what is wrong with another value
         signals = options.get("signals", {})
         listed = tuple(signals) if isinstance(signals, Mapping) else ()
-        return Files(listed, **names)
+        return Files(listed, **{name: str(value) for name, value in names.items()})
 
     def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Do everything but train.
