@@ -53,7 +53,7 @@ ConfigStore.instance().store(
 )
 
 
-class AutorlSweeper(Sweeper):
+class AutorlSweeper(Sweeper):  # type: ignore[misc]  # no types of Hydra
     """Searches with a study of autorl.
 
     Args:

@@ -11,8 +11,8 @@ from autorl.core.types import InputError
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study
-from autorl.trainers.trl.methods import _EXPERIMENTAL, STABLE, available, find
-from autorl.trainers.trl.settings import DPO_LOSSES, Settings
+from autorl.trainers.trl.methods import _EXPERIMENTAL, STABLE, available, find, names_of_argument
+from autorl.trainers.trl.settings import Settings
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
 
@@ -156,22 +156,23 @@ def test_a_fixed_value_that_no_run_could_train_with_is_refused(trainer, kwargs, 
         study(f"trl/{trainer}", task, kwargs=kwargs)
 
 
-@pytest.mark.parametrize("loss", [*sorted(DPO_LOSSES), "rpo", "mpo", "sigmoid+sft"])
-def test_an_option_that_a_loss_does_not_use_is_not_read_back(loss):
-    own = {"sft_weight": 0.25, "label_smoothing": 0.1}
-    settings = Settings(find("dpo"), own, {"loss_type": loss})
-    arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
-    group = {"params": [], "weight_decay": 0.0}
-    live = SimpleNamespace(
-        args=arguments,
-        loss_types=arguments.loss_type,
-        loss_weights=arguments.loss_weights,
-        label_smoothing=0.1,
-        optimizer=SimpleNamespace(param_groups=[group]),
-    )
-    applied = settings.read_back(live, 0, 8)
-    assert (applied["loss_type"], applied["label_smoothing"]) == (loss, 0.1)
-    assert applied.get("sft_weight") == (0.25 if "sft" in arguments.loss_type else None)
+def test_an_option_that_a_loss_does_not_use_is_not_read_back():
+    of_trl = names_of_argument(*find("dpo").classes(), "loss_type")
+    assert len(of_trl) >= 15
+    for loss in (*of_trl, "rpo", "mpo", "sigmoid+sft"):
+        own = {"sft_weight": 0.25, "label_smoothing": 0.1}
+        settings = Settings(find("dpo"), own, {"loss_type": loss})
+        arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
+        live = SimpleNamespace(
+            args=arguments,
+            loss_types=arguments.loss_type,
+            loss_weights=arguments.loss_weights,
+            label_smoothing=0.1,
+            optimizer=SimpleNamespace(param_groups=[{"params": [], "weight_decay": 0.0}]),
+        )
+        applied = settings.read_back(live, 0, 8)
+        assert (applied["loss_type"], applied["label_smoothing"]) == (loss, 0.1)
+        assert applied.get("sft_weight") == (0.25 if "sft" in arguments.loss_type else None)
 
 
 def test_reduce_alone_is_of_the_tasks_own_metric():
@@ -242,7 +243,7 @@ def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
             *("rloo", "lr_scheduler_type", "zigzag"),
             *("trl/rloo: zigzag is not a valid SchedulerType", "constant"),
         ),
-        ("dpo", "loss_type", "nonsense", "unknown DPO loss 'nonsense'", "ipo"),
+        ("DPO", "loss_type", "nonsense", "has no 'nonsense'", "ipo"),
     ],
 )
 def test_a_value_trl_refuses_is_named_before_a_study_whether_fixed_or_a_choice(

@@ -33,7 +33,7 @@ def names_of_argument(trainer_class: type, config_class: type, name: str) -> tup
     owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
     modules = (sys.modules[owner] for owner in owners if owner.partition(".")[0] == "trl")
     source = "\n".join(map(inspect.getsource, modules))
-    compared = rf'\.{name} (?:==|!=|in|not in) (\[.*?\]|\(.*?\)|{{.*?}}|".*?")'
+    compared = rf'\b{name} (?:==|!=|in|not in) (\[.*?\]|\(.*?\)|{{.*?}}|".*?")'
     sides = " ".join(re.findall(compared, source, re.DOTALL))
     return tuple(sorted(set(re.findall('"(.*?)"', sides))))
 

@@ -19,7 +19,7 @@ from autorl.core.plain_values import plain
 from autorl.core.types import InputError
 from autorl.space import resolve_schedules
 from autorl.trainers.language.rewards.options import is_option, without
-from autorl.trainers.shared import base_name, check_names
+from autorl.trainers.shared import base_name
 from autorl.trainers.trl.methods import NAMED, Method, names_of_argument
 
 if TYPE_CHECKING:
@@ -67,12 +67,6 @@ _QUIET = {
     "disable_tqdm": True,
     "push_to_hub": False,
 }
-DPO_LOSSES = frozenset(
-    {
-        *("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair"),
-        *("sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down", "discopop", "sft"),
-    }
-)
 _ATTRIBUTES = {"epsilon": "epsilon_low"}
 """Hyperparameters that TRL's trainer keeps under another name."""
 
@@ -172,10 +166,12 @@ class Settings:
         self._made = {name: getattr(made, name) for name in self.values if name in fields}
         for name in (name for name in NAMED if name in self._made):
             allowed = names_of_argument(trainer_class, config_class, name)
-            if allowed and self._made[name] not in allowed:
-                hint = one_of(self._made[name], allowed)
-                message = f"TRL's {trainer_class.__name__} has no {self._made[name]!r}{hint}"
-                raise InputError(message, key=name)
+            of_dpo = self.method.name == "dpo" and name == "loss_type"
+            for value in self._made[name] if of_dpo else [self._made[name]]:
+                if allowed and value not in allowed:
+                    hint = one_of(value, allowed)
+                    message = f"TRL's {trainer_class.__name__} has no {value!r}{hint}"
+                    raise InputError(message, key=name)
         return made
 
     def write(self, trainer: Trainer, step: int, horizon: int, *, first: bool) -> None:
@@ -270,11 +266,10 @@ class Settings:
             )
 
     def _check_losses(self) -> None:
-        """Raise `InputError` for a loss DPO has not, or not so smoothed."""
+        """Raise `InputError` for a loss of DPO that is not so smoothed."""
         if self.method.name != "dpo" or "loss_type" not in self.values:
             return
         parts = _losses(self.values["loss_type"])
-        check_names(parts, DPO_LOSSES, "DPO loss", "loss_type")
         smoothing = float(self.values.get("label_smoothing", 0.0))
         if "robust" in parts and not 0.0 <= smoothing < 0.5:
             raise InputError(
