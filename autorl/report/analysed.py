@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from autorl.core.plain_text import counted, number
 from autorl.landscapes import Landscape, analysis
@@ -48,16 +49,15 @@ def importance_blocks(data: Landscape) -> tuple[list[Block], list[str]]:
 
 def noise_blocks(data: Landscape) -> list[Block]:
     """Say how much of the variance is seed noise."""
+    return tried(lambda: [noise_text(analysis.analyse(data, "noise").table.iloc[0])], "seed noise")
 
-    def say() -> list[Block]:
-        row = analysis.analyse(data, "noise").table.iloc[0]
-        text = (
-            f"Seed noise is {row['noise_share']:.0%} of the variance between runs "
-            f"({counted(row['configurations'], 'configuration')} on "
-            f"{counted(row['seeds'], 'seed')}; "
-            f"intraclass correlation {row['icc']:.2f}, 95 % interval {row['low']:.2f} to "
-            f"{row['high']:.2f}); a seed's standard deviation is {number(row['seed_sd'])}."
-        )
-        return [Text(text)]
 
-    return tried(say, "seed noise")
+def noise_text(noise: Mapping[str, Any]) -> Text:
+    """Say what `seed_noise` has measured."""
+    return Text(
+        f"Seed noise is {noise['noise_share']:.0%} of the variance between runs "
+        f"({counted(noise['configurations'], 'configuration')} on "
+        f"{counted(noise['seeds'], 'seed')}; "
+        f"intraclass correlation {noise['icc']:.2f}, 95 % interval {noise['low']:.2f} to "
+        f"{noise['high']:.2f}); a seed's standard deviation is {number(noise['seed_sd'])}."
+    )

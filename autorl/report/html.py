@@ -10,15 +10,13 @@ import yaml
 
 from autorl.core.masking import shareable, without_folders
 from autorl.core.plain_text import counted, number
-from autorl.core.types import InputError
-from autorl.landscapes import load_landscape
 from autorl.optimizers.model_share import share_text
 from autorl.optimizers.priors.used import prior_text
-from autorl.report.analysed import importance_blocks, noise_blocks
 from autorl.report.checklist import checklist
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices
 from autorl.report.formats import candidates, trained_with
+from autorl.report.importance import importance_blocks, noise_blocks
 from autorl.report.learning import curves_chart, incumbent_chart, lengths_of, seeds_chart
 from autorl.report.pages.document import (
     Bar,
@@ -201,21 +199,15 @@ def _front(view: StudyView, result: Result) -> list[Block]:
 def _hyperparameters(view: StudyView, result: Result, fits: bool) -> list[Block]:
     """Draw what the scores say of hyperparameters."""
     space = view.spec.search_space
+    rows = configuration_rows(view.record)
     trials = chosen(
-        [
-            Trial(row.number, row.state, row.score, row.incumbent, row.values)
-            for row in configuration_rows(view.record)
-        ],
+        [Trial(row.number, row.state, row.score, row.incumbent, row.values) for row in rows],
         maximize=result.direction == "maximize",
     )
     label = f"tuning score ({result.aggregate})"
     blocks: list[Block] = []
     if fits:
-        try:
-            data = load_landscape(view.folder)
-            blocks = [Row(importance_blocks(data)[0]), *noise_blocks(data)]
-        except InputError as error:
-            blocks = [Text(f"importance: {error.message}.", "note")]
+        blocks = [*importance_blocks(space, rows, label), *noise_blocks(view.record, rows)]
     return [*blocks, *parallel(space, trials, label), *slices(space, trials, label)]
 
 
