@@ -200,9 +200,9 @@ def command(*arguments: str) -> Callable[[Path, int], None]:
     def measured(folder: Path, size: int) -> None:
         from typer.testing import CliRunner
 
-        from autorl.cli.landscape import app
+        from autorl.cli import app
 
-        line = [arguments[0], str(folder / f"landscape-{size}"), *arguments[1:]]
+        line = ["landscape", arguments[0], str(folder / f"landscape-{size}"), *arguments[1:]]
         done = CliRunner().invoke(app, line)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception

@@ -10,7 +10,6 @@ import errno
 import os
 import sys
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -37,34 +36,63 @@ class _StoppedError(Exception):
     """A signal, its cause, as an exception that click passes on."""
 
 
-SECTIONS = MappingProxyType(
-    {
-        "A study": {
-            "tune": "autorl.cli.run:tune",
-            "resume": "autorl.cli.run:resume",
-            "watch": "autorl.cli.watch:watch",
-            "best": "autorl.cli.best:best",
-            "export": "autorl.cli.export:export",
-            "report": "autorl.cli.report:report",
-        },
-        "More": {
-            "play": "autorl.cli.play:play",
-            "test": "autorl.cli.held_out:on_test_seeds",
-            "compare": "autorl.cli.compare:compare",
-            "backup": "autorl.cli.safety:backup",
-            "list": "autorl.cli.catalog:app",
-            "doctor": "autorl.cli.checkup:doctor",
-            "landscape": "autorl.cli.landscape:app",
-            "prior": "autorl.cli.prior:app",
-        },
-    }
-)
+LANDSCAPE = {
+    "list": "autorl.cli.landscape_query:list_all",
+    "info": "autorl.cli.landscape_query:info",
+    "query": "autorl.cli.landscape_query:query",
+    "best": "autorl.cli.landscape_query:best",
+    "curve": "autorl.cli.landscape_query:curve",
+    "top": "autorl.cli.landscape_query:top",
+    "validate": "autorl.cli.landscape_files:validate",
+    "import": "autorl.cli.landscape_files:import_files",
+    "merge": "autorl.cli.landscape_files:merge",
+    "delete": "autorl.cli.landscape_files:delete",
+    "export": "autorl.cli.landscape_files:export",
+    "build": "autorl.cli.landscape_build:build",
+    "importance": "autorl.cli.landscape_analysis:importance",
+    "subset": "autorl.cli.landscape_analysis:subset",
+    "analyse": "autorl.cli.landscape_analysis:analyse",
+    "plot": "autorl.cli.landscape_analysis:plot",
+}
+PRIOR = {
+    "list": "autorl.cli.prior_files:list_all",
+    "show": "autorl.cli.prior_files:show",
+    "build": "autorl.cli.prior_files:build",
+    "use": "autorl.cli.prior_use:use",
+    "suggest": "autorl.cli.prior_files:suggest",
+}
+LIST = {name: f"autorl.cli.catalog:{name}" for name in ("trainers", "optimizers", "spaces")}
+OF_LANDSCAPES = """Landscape data sets: query, build, import, validate.
+
+A landscape holds every run of many configurations.
+"""
+SECTIONS: dict[str, dict[str, Any]] = {
+    "A study": {
+        "tune": "autorl.cli.run:tune",
+        "resume": "autorl.cli.run:resume",
+        "watch": "autorl.cli.watch:watch",
+        "best": "autorl.cli.best:best",
+        "export": "autorl.cli.export:export",
+        "report": "autorl.cli.report:report",
+    },
+    "More": {
+        "play": "autorl.cli.play:play",
+        "test": "autorl.cli.held_out:on_test_seeds",
+        "compare": "autorl.cli.compare:compare",
+        "backup": "autorl.cli.safety:backup",
+        "list": ("The trainers, optimizers and search spaces there are.", LIST),
+        "doctor": "autorl.cli.checkup:doctor",
+        "landscape": (OF_LANDSCAPES, LANDSCAPE),
+        "prior": ("Priors: what landscapes of an algorithm say, in a file.", PRIOR),
+    },
+}
 
 
 class Commands(LazyGroup):
     """The commands in the order of a study's life."""
 
-    sections = SECTIONS
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(SECTIONS, **attributes)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, and tell the signals that end it apart.
@@ -150,7 +178,6 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def start(
-    ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Tune reinforcement-learning and RLHF training:
@@ -161,8 +188,6 @@ def start(
     """
     if version:
         say(f"autorl {__version__}")
-    elif ctx.invoked_subcommand is None:
-        say(ctx.get_help())
 
 
 def main() -> None:

@@ -19,20 +19,18 @@ _WITH_REMARKS = ("yaml", "table")
 
 def best(
     folder: Folder,
-    top: Annotated[int, typer.Option(min=1, help="How many, best first.")] = 1,
-    style: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="yaml, json, kwargs (Python; of the library's own class), cli (flags), table, "
-            "zoo (a file of RL Baselines3 Zoo).",
-        ),
-    ] = "yaml",
+    top: Annotated[int, typer.Option(min=1)] = 1,
+    style: Annotated[str, typer.Option("--format")] = "yaml",
 ) -> None:
     """The best configurations, to use elsewhere.
 
     Every value of them, defaults included, in a form a trainer accepts; ranked by tuning score.
     Writes nothing.
+
+    Options:
+        top: How many, best first.
+        style: yaml, json, kwargs (Python; of the library's own class), cli (flags), table, zoo (a
+            file of RL Baselines3 Zoo).
     """
     # Before a database is copied, which may be large.
     if style not in FORMATS:

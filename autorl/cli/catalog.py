@@ -22,22 +22,13 @@ from autorl.space import Hyperparameter, Space, load_space
 from autorl.space.yaml_format import space_names
 from autorl.trainers.registry import documentation
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
+def trainers(name: Annotated[str | None, typer.Argument()] = None, as_json: AsJson = False) -> None:
+    """The trainers and what they train.
 
-@app.callback()
-def start() -> None:
-    """The trainers, optimizers and search spaces there are."""
-
-
-@app.command()
-def trainers(
-    name: Annotated[
-        str | None, typer.Argument(help="Only this one, and its options.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """The trainers and what they train."""
+    Options:
+        name: Only this one, and its options.
+    """
     names = trainer_room.names()
     if name is not None:
         text = documentation(name, str(Path.cwd()))
@@ -51,12 +42,14 @@ def trainers(
         say(columns(("trainer", "what it trains"), names.items(), indent=""))
 
 
-@app.command()
 def optimizers(
-    name: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
-    as_json: AsJson = False,
+    name: Annotated[str | None, typer.Argument()] = None, as_json: AsJson = False
 ) -> None:
-    """The optimizers and their options."""
+    """The optimizers and their options.
+
+    Options:
+        name: Only this one.
+    """
     described = []
     missing: dict[str, str] = {}
     # Asked for by name, one that is not installed is an error; in the list it is a line.
@@ -87,23 +80,19 @@ def optimizers(
     say("\n\n".join(blocks))
 
 
-@app.command()
 def spaces(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE|SPACE]",
-            help="Check and print this one: a file, or a name such as sb3/ppo.",
-            show_default=False,
-        ),
-    ] = None,
-    sample: Annotated[
-        int, typer.Option(min=0, max=100_000, help="Also draw N random configurations.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    source: Annotated[str | None, typer.Argument(metavar="[FILE|SPACE]")] = None,
+    sample: Annotated[int, typer.Option(min=0, max=100_000)] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """The search spaces by name, or one of them in full."""
+    """The search spaces by name, or one of them in full.
+
+    Options:
+        source: Check and print this one: a file, or a name such as sb3/ppo.
+        sample: Also draw N random configurations.
+        seed: Of the draw.
+    """
     if source is None:
         names = space_names()
         if as_json:

@@ -38,21 +38,9 @@ class Check(NamedTuple):
 
 
 def doctor(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DIR|ALGORITHM]...",
-            help="Studies; with --warm ppo, dqn, ... as in population/ppo, all by default.",
-            show_default=False,
-        ),
-    ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Folder studies will be kept in.")] = Path(),
-    warm: Annotated[
-        bool,
-        typer.Option(
-            "--warm", help="Only compile the population engine, for all who train after that."
-        ),
-    ] = False,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[DIR|ALGORITHM]...")] = None,
+    folder: Annotated[Path, typer.Option("--out")] = Path(),
+    warm: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Check this installation, or that a study is whole.
@@ -64,6 +52,11 @@ def doctor(
 
     With --warm nothing is checked: the population engine is compiled, a line for each program.
     Compiled programs are kept in $AUTORL_CACHE, else in ~/.cache/autorl.
+
+    Options:
+        names: Studies; with --warm ppo, dqn, ... as in population/ppo, all by default.
+        folder: Folder studies will be kept in.
+        warm: Only compile the population engine, for all who train after that.
     """
     if warm:
         # Like a command, imported when it runs: `doctor` without --warm needs no compiler. The

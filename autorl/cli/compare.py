@@ -26,41 +26,14 @@ from autorl.study.tuner import read_study
 
 
 def compare(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR...|FILE|SPACE",
-            help="Folders of studies (or with studies in them); or a study file or search space, "
-            "with --optimizers.",
-            show_default=False,
-        ),
-    ],
-    optimizers: Annotated[
-        str | None, typer.Option(help="Of a study file: their names, with commas: random,tpe.")
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1_000,
-            help="Studies for each optimizer, each with a seed of its own; default 3.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")
-    ] = None,
+    sources: Annotated[list[str], typer.Argument(metavar="DIR...|FILE|SPACE")],
+    optimizers: str | None = None,
+    repeats: Annotated[int | None, typer.Option(min=1, max=1_000)] = None,
+    out: Path | None = None,
     workers: Workers = None,
     settings: Settings = None,
-    unequal: Annotated[
-        bool,
-        typer.Option(
-            "--unequal",
-            help="Of studies: compare them although budgets, spaces or seeds differ, and say so.",
-        ),
-    ] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="Of studies: also write a report, one HTML file.")
-    ] = None,
+    unequal: bool = False,
+    html: Path | None = None,
     replace: Replace = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -74,6 +47,15 @@ def compare(
     seeds. Every study is a folder <out>/<optimizer>/seed-<n>. The same command goes on where it was
     interrupted; finished studies are only read. An optimizer the file names keeps its options, the
     others have their defaults.
+
+    Options:
+        sources: Folders of studies (or with studies in them); or a study file or search space, with
+            --optimizers.
+        optimizers: Of a study file: their names, with commas: random,tpe.
+        repeats: Studies for each optimizer, each with a seed of its own; default 3.
+        out: Folder of the studies; default studies/<name>-compare.
+        unequal: Of studies: compare them although budgets, spaces or seeds differ, and say so.
+        html: Of studies: also write a report, one HTML file.
     """
     if optimizers is None:
         options = {"--repeats": repeats, "--out": out, "--workers": workers, "--set": settings}

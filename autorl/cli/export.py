@@ -21,21 +21,20 @@ OfProposal = Annotated[int | None, typer.Option(help="Of which proposal; default
 
 def export(
     folder: Folder,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="What to write: a file, of RLHF a new folder; default model.zip, of RLHF model."
-        ),
-    ] = None,
+    model: Path | None = None,
     seed: OfSeed = None,
     proposal: OfProposal = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
+    replace: bool = False,
 ) -> None:
     """Write a trained model for other programs.
 
     For an agent it is a zip that Stable-Baselines3 loads, hyperparameters of the run included, and
     the statistics of its normalisation beside it. For an RLHF study it is a folder that
     transformers reads with from_pretrained, model and tokenizer.
+
+    Options:
+        model: What to write: a file, of RLHF a new folder; default model.zip, of RLHF model.
+        replace: Replace a zip of this name.
     """
     with closing(open_view(folder)) as view:
         say(write_model(view, model, seed, proposal, replace=replace))

@@ -20,26 +20,10 @@ from autorl.study.results.replay import retrain, same, schedule_study
 
 def on_test_seeds(
     folder: Folder,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")
-    ] = None,
-    schedule: Annotated[
-        bool,
-        typer.Option(
-            "--schedule", help="Print the incumbent's changes beside the population's best."
-        ),
-    ] = False,
-    write: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the schedule as a study file that trains it."),
-    ] = None,
-    own_seeds: Annotated[
-        bool,
-        typer.Option(
-            "--own-seeds",
-            help="Also train its tuning seeds again; compare with the record, to the last bit.",
-        ),
-    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=1)] = None,
+    schedule: bool = False,
+    write: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    own_seeds: bool = False,
     replace: Replace = False,
     workers: Workers = None,
     trust: Trust = False,
@@ -52,6 +36,12 @@ def on_test_seeds(
     made again at the same step. This ends the search where it is (`autorl resume --runs +N` opens
     it again); a study whose search is over and whose candidates are tested is tested on more seeds
     with --seeds.
+
+    Options:
+        seeds: Bring the number of test seeds to N.
+        schedule: Print the incumbent's changes beside the population's best.
+        write: Write the schedule as a study file that trains it.
+        own_seeds: Also train its tuning seeds again; compare with the record, to the last bit.
     """
     place = None if write is None else free_output(write, (".yaml", ".yml"), replace=replace)
     with closing(Study.open(folder, trust=trust)) as study:

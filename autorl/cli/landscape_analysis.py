@@ -49,18 +49,11 @@ Step = Annotated[
 
 def importance(
     source: Source,
-    method: Annotated[
-        str, typer.Option(help="fanova, local (around one configuration) or tunability.")
-    ] = "fanova",
+    method: str = "fanova",
     seeds: Seeds = None,
     step: Step = None,
-    interactions: Annotated[
-        bool, typer.Option("--interactions", help="fanova: the shares of pairs too.")
-    ] = False,
-    config: Annotated[
-        int | None,
-        typer.Option(help="local: default the best; tunability: default the space's defaults."),
-    ] = None,
+    interactions: bool = False,
+    config: int | None = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -69,6 +62,11 @@ def importance(
     fanova: share of the variance over the whole space. local: the same when one hyperparameter
     moves away from one configuration. tunability: what tuning it alone gains over one
     configuration, in units of the score.
+
+    Options:
+        method: fanova, local (around one configuration) or tunability.
+        interactions: fanova: the shares of pairs too.
+        config: local: default the best; tunability: default the space's defaults.
     """
     data = load_landscape(source)
     answer = analysis.importance(
@@ -79,21 +77,11 @@ def importance(
 
 def subset(
     sources: Sources,
-    size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Environments in it; default: compare the sizes 1 to 6."),
-    ] = None,
-    first: Annotated[
-        int | None, typer.Option(min=1, help="Only configurations with an id below this one.")
-    ] = None,
-    clip: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENV=LOW", help="Scores below LOW count as LOW; repeat it."),
-    ] = None,
+    size: Annotated[int | None, typer.Option(min=1)] = None,
+    first: Annotated[int | None, typer.Option(min=1)] = None,
+    clip: Annotated[list[str] | None, typer.Option(metavar="ENV=LOW")] = None,
     seeds: Seeds = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, help="How far above the best error a near-tie may be.")
-    ] = 0.01,
+    tolerance: Annotated[float, typer.Option(min=0.0)] = 0.01,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -102,6 +90,12 @@ def subset(
 
     Landscapes of different algorithms or hyperparameters are answered separately. ARLBench's
     own data: --first 128 --size 4.
+
+    Options:
+        size: Environments in it; default: compare the sizes 1 to 6.
+        first: Only configurations with an id below this one.
+        clip: Scores below LOW count as LOW; repeat it.
+        tolerance: How far above the best error a near-tie may be.
     """
     limits = _limits(clip or [])
     landscapes = landscapes_of(sources)
@@ -185,12 +179,7 @@ def plot(
     sources: Sources,
     kind: KindName,
     names: Names = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder."
-        ),
-    ] = None,
+    out: Path | None = None,
     replace: Replace = False,
     method: Annotated[
         str | None, typer.Option(help=f"Of importance: {_METHODS}; default fanova.")
@@ -205,6 +194,9 @@ def plot(
     into a file.
 
     An .html file is interactive and complete: it opens without a network.
+
+    Options:
+        out: A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder.
     """
     data = landscapes_of(sources)
     answer = analysis.analyse(

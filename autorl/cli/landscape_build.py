@@ -30,49 +30,17 @@ from autorl.study.results.landscape import ABOUT
 
 
 def build(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="A study file with `optimizer: sobol` and `landscape:`."
-        ),
-    ],
-    id: Annotated[
-        str | None,
-        typer.Option("--id", help="namespace/algorithm/environment; default `landscape.id`."),
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    id: str | None = None,
     out: Out = ROOT,
-    study: Annotated[
-        Path | None, typer.Option(help="Folder of the study; default studies/<name>.")
-    ] = None,
+    study: Path | None = None,
     settings: Settings = None,
-    about: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=TEXT",
-            help="Of the manifest: description, licence, citation, url, creator, commit.",
-        ),
-    ] = None,
-    bounds: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave."),
-    ] = None,
+    about: Annotated[list[str] | None, typer.Option(metavar="KEY=TEXT")] = None,
+    bounds: Annotated[tuple[float, float] | None, typer.Option(metavar="LOW HIGH")] = None,
     workers: Workers = None,
-    family: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A family of tasks: a landscape for each of its variants."
-        ),
-    ] = None,
-    apart_from: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PLACE",
-            help="A folder of landscapes or a family's file: no variant of it may be built.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
-    ] = False,
+    family: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    apart_from: Annotated[list[Path] | None, typer.Option(metavar="PLACE")] = None,
+    dry_run: bool = False,
     replace: Replace = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -88,6 +56,16 @@ def build(
 
     With --family the studies lie below --study, and landscapes that are written are left as they
     are.
+
+    Options:
+        file: A study file with `optimizer: sobol` and `landscape:`.
+        id: namespace/algorithm/environment; default `landscape.id`.
+        study: Folder of the study; default studies/<name>.
+        about: Of the manifest: description, licence, citation, url, creator, commit.
+        bounds: Range the objective cannot leave.
+        family: A family of tasks: a landscape for each of its variants.
+        apart_from: A folder of landscapes or a family's file: no variant of it may be built.
+        dry_run: Say what it would cost; write nothing.
     """
 
     def train(opened: Study) -> None:

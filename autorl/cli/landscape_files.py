@@ -23,14 +23,13 @@ from autorl.landscapes.validate import validate as check
 
 
 def validate(
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many too."),
-    ],
-    as_json: AsJson = False,
+    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...")], as_json: AsJson = False
 ) -> None:
     """Check integrity: files, keys, seeds, curves, bounds, copies.
     Exit code 1 if a rule is broken.
+
+    Options:
+        sources: Ids or folders; a folder of many too.
     """
     folders = [landscape.path for landscape in landscapes_of(sources)]
     # Standard output is for the problems, or their JSON.
@@ -50,58 +49,37 @@ def validate(
 
 
 def import_files(
-    source: Annotated[Path, typer.Argument(help="File or folder.")],
+    source: Path,
     out: Out = ROOT,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; "
-            "default: recognised."
-        ),
-    ] = None,
-    id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="namespace/algorithm/environment, where the source does not say it."
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="First part of the ids, where the source says the rest.")
-    ] = None,
-    tuning_seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="The lowest N seeds tune, the others test; default half of them."),
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="The recorded value that is the objective.")
-    ] = None,
-    direction: Annotated[
-        str | None, typer.Option(help="maximize or minimize; default as the source says.")
-    ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="COLUMN=ROLE",
-            help="What a column is, or a YAML file that says it of all.",
-        ),
-    ] = None,
-    unit: Annotated[float, typer.Option(help="Steps in one unit of the source's budget.")] = 1.0,
-    study: Annotated[
-        str | None, typer.Option(help="Name of the study, where a storage has several.")
-    ] = None,
-    about: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=TEXT",
-            help="Of the manifest: description, licence, citation, url, creator.",
-        ),
-    ] = None,
+    format: str | None = None,
+    id: str | None = None,
+    namespace: str | None = None,
+    tuning_seeds: Annotated[int | None, typer.Option(min=1)] = None,
+    metric: str | None = None,
+    direction: str | None = None,
+    mapping: Annotated[list[str] | None, typer.Option("--map", metavar="COLUMN=ROLE")] = None,
+    unit: float = 1.0,
+    study: str | None = None,
+    about: Annotated[list[str] | None, typer.Option(metavar="KEY=TEXT")] = None,
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Import data of others:
     ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file.
+
+    Options:
+        source: File or folder.
+        format: arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; default:
+            recognised.
+        id: namespace/algorithm/environment, where the source does not say it.
+        namespace: First part of the ids, where the source says the rest.
+        tuning_seeds: The lowest N seeds tune, the others test; default half of them.
+        metric: The recorded value that is the objective.
+        direction: maximize or minimize; default as the source says.
+        mapping: What a column is, or a YAML file that says it of all.
+        unit: Steps in one unit of the source's budget.
+        study: Name of the study, where a storage has several.
+        about: Of the manifest: description, licence, citation, url, creator.
     """
     done = import_any(
         source,
@@ -122,28 +100,32 @@ def import_files(
 
 
 def merge(
-    sources: Annotated[
-        list[str], typer.Argument(metavar="LANDSCAPE...", help="Two or more, over one space.")
-    ],
-    id: Annotated[
-        str, typer.Option("--id", help="Of the result: namespace/algorithm/environment.")
-    ],
+    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...")],
+    id: Annotated[str, typer.Option()],
     out: Out = ROOT,
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Merge landscapes of one algorithm, environment and space into one."""
+    """Merge landscapes of one algorithm, environment and space into one.
+
+    Options:
+        sources: Two or more, over one space.
+        id: Of the result: namespace/algorithm/environment.
+    """
     done = merge_landscapes([load_landscape(source) for source in sources], out, id, replace)
     show_written([done], out, as_json=as_json)
 
 
 def delete(
     source: Source,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a landscape folder.
     A study's folder is never deleted, nor what comes with the package.
+
+    Options:
+        yes: Do not ask.
     """
     landscape = load_landscape(source)
     shipped = shipped_root()
@@ -171,24 +153,17 @@ def delete(
 
 
 def export(
-    source: Source,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help=".csv[.gz], .parquet: a table; .db, .sqlite3, .journal: an Optuna study; "
-            "no ending: a DeepCAVE run."
-        ),
-    ],
-    seeds: Role = "tuning",
-    by: Annotated[
-        str, typer.Option("--by", help="Aggregate over seeds, of an Optuna study or DeepCAVE run.")
-    ] = "mean",
-    as_json: AsJson = False,
+    source: Source, file: Path, seeds: Role = "tuning", by: str = "mean", as_json: AsJson = False
 ) -> None:
     """Write a landscape for other tools:
     a flat table, an Optuna study, or a run folder of DeepCAVE.
 
     --seeds and --by are for Optuna studies, which have a trial for each configuration.
+
+    Options:
+        file: .csv[.gz], .parquet: a table; .db, .sqlite3, .journal: an Optuna study; no ending: a
+            DeepCAVE run.
+        by: Aggregate over seeds, of an Optuna study or DeepCAVE run.
     """
     landscape = load_landscape(source)
     if file.suffix in (".db", ".sqlite", ".sqlite3", ".journal"):

@@ -26,11 +26,14 @@ _ROWS = 100
 
 
 def list_all(
-    where: Annotated[str, typer.Argument(help="local, shipped or all.")] = "all",
-    root: Annotated[Path, typer.Option(help="Folder of the local ones.")] = ROOT,
-    as_json: AsJson = False,
+    where: Annotated[str, typer.Argument()] = "all", root: Path = ROOT, as_json: AsJson = False
 ) -> None:
-    """The landscapes there are: local ones, and those shipped with the package."""
+    """The landscapes there are: local ones, and those shipped with the package.
+
+    Options:
+        where: local, shipped or all.
+        root: Folder of the local ones.
+    """
     if where not in ("local", "shipped", "all"):
         raise InputError(f"expected local, shipped or all, got {where!r}", key="WHERE")
     roots = {"local": root, "shipped": shipped_root()}
@@ -98,22 +101,18 @@ def info(source: Source, as_json: AsJson = False) -> None:
 
 def query(
     source: Source,
-    sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="Over configs, runs, evals, segments, scores.")
-    ],
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Rows to compute and print; 0 = all. Default 100; all with --json."
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Most seconds the answer may take; 0 = no limit.")
-    ] = QUERY_SECONDS,
+    sql: Annotated[str, typer.Argument(metavar="SQL")],
+    limit: Annotated[int | None, typer.Option(min=0)] = None,
+    seconds: Annotated[float, typer.Option(min=0)] = QUERY_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Ask a landscape in SQL (DuckDB's dialect).
     A query reads the landscape and nothing else.
+
+    Options:
+        sql: Over configs, runs, evals, segments, scores.
+        limit: Rows to compute and print; 0 = all. Default 100; all with --json.
+        seconds: Most seconds the answer may take; 0 = no limit.
     """
     most = 0 if as_json else _ROWS
     if limit is not None:
@@ -164,26 +163,30 @@ def best(
         say_line(f"  {name} = {cell(json_value(setting))}")
 
 
-def curve(
-    source: Source,
-    config_id: Annotated[int, typer.Argument(help="Configuration, as `best` and `top` name it.")],
-    as_json: AsJson = False,
-) -> None:
-    """The learning curves of one configuration, seed by seed."""
+def curve(source: Source, config_id: int, as_json: AsJson = False) -> None:
+    """The learning curves of one configuration, seed by seed.
+
+    Options:
+        config_id: Configuration, as `best` and `top` name it.
+    """
     header, rows = load_landscape(source).curve_rows(config_id)
     show_rows(header, rows, as_json=as_json)
 
 
 def top(
     source: Source,
-    count: Annotated[int, typer.Option("--n", "-n", min=1, help="How many.")] = 10,
+    count: Annotated[int, typer.Option("--n", "-n", min=1)] = 10,
     seeds: Role = "tuning",
     by: By = None,
     reduce: Reduce = None,
     step: Step = None,
     as_json: AsJson = False,
 ) -> None:
-    """The best configurations, best first, ranked as `best` does."""
+    """The best configurations, best first, ranked as `best` does.
+
+    Options:
+        count: How many.
+    """
     landscape = load_landscape(source)
     frame = landscape.top(count, role(seeds), by, step, reduce)
     if not as_json:

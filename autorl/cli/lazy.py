@@ -1,18 +1,26 @@
-"""Commands that are imported when they run, not when they are listed."""
+"""Commands that are imported when they run, not when they are listed.
+
+A command is a function. Its parameters are arguments and options: those with a default are
+options, unless `Annotated` says otherwise, and the help of each stands below `Options:` in the
+function's docstring.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import importlib.util
+import inspect
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from autorl.core.types import InputError
+
+_OPTIONS = re.compile(r"\n\nOptions:\n((?: {4}.*\n?)+)")
 
 
 class LazyCommand(TyperCommand):
@@ -48,21 +56,29 @@ class OnceCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """Group whose commands come from `sections`, in their order.
+    """Group whose commands are listed below headings, in their order.
 
     Attributes:
-        sections: heading of a list of commands -> name -> `module:function`, or `module:app` for a
-            group of commands, whose docstring is that of the module's `start`.
+        sections: heading of a list -> name -> `module:function`, or the help and the commands of a
+            group.
     """
 
-    sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-
-    def __init__(self, **attributes: Any) -> None:
+    def __init__(self, sections: Mapping[str, Mapping[str, Any]], **attributes: Any) -> None:
         super().__init__(**attributes)
-        for commands in self.sections.values():
-            for name, target in commands.items():
-                # Listed in this order: typer keeps it, where click sorts by name.
-                self.add_command(LazyCommand(name, target), name)
+        self.sections = sections
+        for name, target in (item for table in sections.values() for item in table.items()):
+            # Listed in this order: typer keeps it, where click sorts by name.
+            if isinstance(target, str):
+                self.add_command(LazyCommand(name, target))
+            else:
+                text, commands = target
+                inner = LazyGroup({"Commands": commands}, name=name, help=text)
+                inner.rich_markup_mode = None
+                self.add_command(inner)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; an empty one asks for help."""
+        return super().parse_args(ctx, args or ["--help"])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a list of commands below each heading."""
@@ -73,12 +89,6 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl(rows)
 
 
-def group(commands: Mapping[str, str]) -> typer.Typer:
-    """Make an app of the commands of a table."""
-    sections = type("Commands", (LazyGroup,), {"sections": {"Commands": commands}})
-    return typer.Typer(cls=sections, add_completion=False, rich_markup_mode=None)
-
-
 def summary(target: str) -> str:
     """Read the first paragraph of a command's docstring from its source.
 
@@ -87,27 +97,45 @@ def summary(target: str) -> str:
     module, _, function = target.partition(":")
     spec = importlib.util.find_spec(module)
     source = getattr(spec and spec.loader, "get_source", lambda name: None)(module) or ""
-    name = "start" if function == "app" else function
-    match = re.search(rf'^def {name}\(.*?^    """(.*?)(?:\n\n|""")', source, re.M | re.S)
+    match = re.search(rf'^def {function}\(.*?^    """(.*?)(?:\n\n|""")', source, re.M | re.S)
     return " ".join(match[1].split()) if match else ""
 
 
 def load(name: str | None, target: str) -> Any:
-    """Import `module:function` and make it the command `name`.
-
-    `module:app` is a group, which keeps its own commands.
-    """
-    module, _, attribute = target.partition(":")
+    """Import `module:function` and make it the command `name`."""
+    module, _, function = target.partition(":")
     # Imported here and nowhere before: what one command needs takes a second to import.
     # Imports leave no garbage behind: looking for it takes a tenth of the time of a command.
     gc.disable()
     try:
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(module), function)
+        gc.freeze()
     finally:
         gc.enable()
-    if not isinstance(command, typer.Typer):
-        # typer makes commands of apps alone: an app with one function is that command.
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name, cls=OnceCommand)(command)
-        command = app
-    return typer.main.get_command(command)
+    # typer makes commands of apps alone: an app with one function is that command.
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, cls=OnceCommand, help=_OPTIONS.sub("", inspect.getdoc(command) or ""))(
+        _declared(command)
+    )
+    return typer.main.get_command(app)
+
+
+def _declared(function: Callable[..., None]) -> Callable[..., None]:
+    """Declare each parameter of a function to typer, with its help."""
+    listed = _OPTIONS.search(inspect.getdoc(function) or "")
+    entries = re.split(r"^    (?=\w)", listed[1], flags=re.M)[1:] if listed else []
+    helps = dict(" ".join(entry.split()).split(": ", 1) for entry in entries)
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind, *stated = (
+            get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
+        )
+        required = parameter.default is parameter.empty
+        about = stated[0] if stated else typer.Argument() if required else typer.Option()
+        about.help = about.help or helps[name]
+        if isinstance(about, typer.models.ArgumentInfo):
+            about.show_default = bool(parameter.default) and not required
+        elif kind is bool and not stated:
+            about.param_decls = (f"--{name.replace('_', '-')}",)
+        function.__annotations__[name] = Annotated[kind, about]
+    return function

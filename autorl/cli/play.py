@@ -24,16 +24,18 @@ from autorl.trainers.agents import AgentTrainer
 
 def play(
     folder: Folder,
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 5,
+    episodes: Annotated[int, typer.Option(min=1)] = 5,
     seed: OfSeed = None,
     proposal: OfProposal = None,
-    video: Annotated[
-        Path | None, typer.Option(help="Film the episodes: a new file, .mp4 or .gif.")
-    ] = None,
+    video: Path | None = None,
 ) -> None:
     """Let a trained agent act in its environment.
 
     The environment has the seeds 0, 1, ...: a look at the agent, not the score of the study.
+
+    Options:
+        episodes: How many episodes.
+        video: Film the episodes: a new file, .mp4 or .gif.
     """
     with closing(open_view(folder)) as view:
         _, config, model = chosen_model(view, seed, proposal)

@@ -52,17 +52,13 @@ def list_all(as_json: AsJson = False) -> None:
 
 
 def show(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|NAME",
-            help="A prior file, or a name of `autorl prior list`.",
-            show_default=False,
-        ),
-    ],
-    as_json: AsJson = False,
+    source: Annotated[str, typer.Argument(metavar="FILE|NAME")], as_json: AsJson = False
 ) -> None:
-    """Describe a prior file: tasks, licences, portfolio, hash."""
+    """Describe a prior file: tasks, licences, portfolio, hash.
+
+    Options:
+        source: A prior file, or a name of `autorl prior list`.
+    """
     prior = load_prior(find_prior(source))
     if as_json:
         portfolio = [plain(config) for config in prior.portfolio]
@@ -86,17 +82,19 @@ def show(
 
 def build(
     file: PriorFile,
-    sources: Annotated[
-        list[str], typer.Argument(metavar="LANDSCAPE...", help="Ids or folders, of studies too.")
-    ],
-    space: Annotated[
-        str, typer.Option(metavar="FILE|SPACE", help="What the portfolio is made for: sb3/ppo.")
-    ],
-    description: Annotated[str, typer.Option(help="One line about it.")] = "",
+    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...")],
+    space: Annotated[str, typer.Option(metavar="FILE|SPACE")],
+    description: str = "",
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a prior file of landscapes and studies of one algorithm."""
+    """Make a prior file of landscapes and studies of one algorithm.
+
+    Options:
+        sources: Ids or folders, of studies too.
+        space: What the portfolio is made for: sb3/ppo.
+        description: One line about it.
+    """
     tables = []
     for source in sources:
         folder = find_landscape(source)
@@ -115,20 +113,20 @@ def build(
 
 
 def suggest(
-    space: Annotated[
-        str, typer.Argument(metavar="SPACE", help="A search space by its name: sb3/ppo.")
-    ],
-    env: Annotated[
-        str | None, typer.Option("--env", metavar="ID", help="What is to be trained on.")
-    ] = None,
-    prior: Annotated[
-        list[str] | None,
-        typer.Option("--prior", metavar="SOURCE", help="A landscape, study or prior file."),
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 8,
+    space: Annotated[str, typer.Argument(metavar="SPACE")],
+    env: Annotated[str | None, typer.Option(metavar="ID")] = None,
+    prior: Annotated[list[str] | None, typer.Option(metavar="SOURCE")] = None,
+    top: Annotated[int, typer.Option(min=1, max=100)] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Configurations to try first, according to landscapes."""
+    """Configurations to try first, according to landscapes.
+
+    Options:
+        space: A search space by its name: sb3/ppo.
+        env: What is to be trained on.
+        prior: A landscape, study or prior file.
+        top: How many.
+    """
     searched = load_space(space, Path.cwd())
     # `ppo-small` is a space of `ppo`.
     algorithms = (algorithm_of(space).split("-")[0],)

@@ -25,20 +25,9 @@ AUTOMATIC = (AUTO, STUDIES, NONE)
 
 
 def use(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|NAME",
-            help="A prior file, a name of `autorl prior list`, `auto`, `studies` or `none`.",
-            show_default=False,
-        ),
-    ],
-    study: Annotated[
-        Path, typer.Argument(metavar="STUDY.yaml", help="A study file.", show_default=False)
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the lines and write nothing.")
-    ] = False,
+    source: Annotated[str, typer.Argument(metavar="FILE|NAME")],
+    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml")],
+    dry_run: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a study file begin with a prior.
@@ -49,6 +38,11 @@ def use(
     relative to the study file. `auto` takes every landscape and prior of the algorithm that is
     found, `studies` the studies in `./studies` as well, `none` is a search without. Studies that
     have begun keep what they began with.
+
+    Options:
+        source: A prior file, a name of `autorl prior list`, `auto`, `studies` or `none`.
+        study: A study file.
+        dry_run: Print the lines and write nothing.
     """
     before = read_document(study).data
     if not isinstance(before, Mapping):

@@ -18,22 +18,8 @@ from autorl.store.outputs import REPORT, free_output, write_output
 
 
 def report(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR|LANDSCAPE",
-            help="A study's folder, or a landscape's folder or id.",
-            show_default=False,
-        ),
-    ],
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            "--out",
-            help="File to write; default DIR/report.html, of a landscape ./NAME-report.html.",
-        ),
-    ] = None,
+    source: Annotated[str, typer.Argument(metavar="DIR|LANDSCAPE")],
+    html: Annotated[Path | None, typer.Option("--html", "--out")] = None,
     replace: Replace = False,
 ) -> None:
     """Write a report: one HTML file.
@@ -41,6 +27,10 @@ def report(
     For a study it has result, learning curves, seeds, population, hyperparameters, proposals, cost,
     failures, study file, and a checklist for publication. For a landscape it shows what matters,
     what is best, what is noise. The file is complete: it opens without a network, and in print.
+
+    Options:
+        source: A study's folder, or a landscape's folder or id.
+        html: File to write; default DIR/report.html, of a landscape ./NAME-report.html.
     """
     folder = Path(source)
     if not holds_study(folder) and find_landscape(source) is not None:

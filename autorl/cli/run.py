@@ -36,55 +36,18 @@ STUDIES = Path("studies")
 
 
 def tune(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE|SPACE",
-            help="Study files, folders of them, or search spaces such as sb3/ppo-small.",
-            show_default=False,
-        ),
-    ],
-    env: Annotated[str | None, typer.Option(help="Environment id, or module:Env-v0.")] = None,
-    optimizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Optimizer, with its default options; `autorl list optimizers` lists them."
-        ),
-    ] = None,
-    runs: Annotated[
-        float | None,
-        typer.Option(help="Budget in full runs over all tuning seeds (a space alone: 96)."),
-    ] = None,
-    steps: Annotated[
-        float | None,
-        typer.Option(
-            help="Steps of a full run (a space alone: 100000; 1000000 on the tasks of a package "
-            "such as Box2D or MuJoCo)."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the study; default studies/<name>. Of several: what they lie in."
-        ),
-    ] = None,
+    sources: Annotated[list[str], typer.Argument(metavar="FILE|SPACE")],
+    env: str | None = None,
+    optimizer: str | None = None,
+    runs: float | None = None,
+    steps: float | None = None,
+    out: Path | None = None,
     workers: Workers = None,
     storage: Storage = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the study.")] = None,
-    note: Annotated[
-        str | None, typer.Option(help="Text that `watch`, `best` and the report show.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any key of the study file: --set fidelity.episodes=8.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")
-    ] = False,
+    seed: int | None = None,
+    note: str | None = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    dry_run: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -93,6 +56,19 @@ def tune(
     FILE is a study file. SPACE is a search space that comes with the package or lies in
     ./search_spaces: its trainer has the same name, without a -suffix. Several run at once and share
     the workers; each has the table that it would have alone.
+
+    Options:
+        sources: Study files, folders of them, or search spaces such as sb3/ppo-small.
+        env: Environment id, or module:Env-v0.
+        optimizer: Optimizer, with its default options; `autorl list optimizers` lists them.
+        runs: Budget in full runs over all tuning seeds (a space alone: 96).
+        steps: Steps of a full run (a space alone: 100000; 1000000 on the tasks of a package such as
+            Box2D or MuJoCo).
+        out: Folder of the study; default studies/<name>. Of several: what they lie in.
+        seed: Seed of the study.
+        note: Text that `watch`, `best` and the report show.
+        settings: Any key of the study file: --set fidelity.episodes=8.
+        dry_run: Say what would be run; write nothing.
     """
     changes = {
         "environment.id": env,
@@ -138,17 +114,8 @@ def tune(
 
 
 def resume(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR", help="The study's folder, or several.", show_default=False),
-    ],
-    runs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="+N",
-            help="Add N full runs (or configurations) to the budget, also without the +.",
-        ),
-    ] = None,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR")],
+    runs: Annotated[str | None, typer.Option(metavar="+N")] = None,
     workers: Workers = None,
     storage: Storage = None,
     trust: Trust = False,
@@ -160,6 +127,10 @@ def resume(
     It goes on from the last recorded segment, however it was stopped, and ends with the same table.
     With --storage the folder is made from a study's storage where it is not there yet, on any
     machine. Several studies go on at once and share the workers.
+
+    Options:
+        folders: The study's folder, or several.
+        runs: Add N full runs (or configurations) to the budget, also without the +.
     """
     more: float | None = None
     if runs is not None:

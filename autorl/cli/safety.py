@@ -33,15 +33,8 @@ def verify(folder: Path, *, as_json: bool) -> bool:
 
 def backup(
     folder: Folder,
-    target: Annotated[
-        Path, typer.Argument(metavar="TO", help="The copy; must not exist.", show_default=False)
-    ],
-    until: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Only the first N events, tables derived anew: of a damaged study."
-        ),
-    ] = None,
+    target: Annotated[Path, typer.Argument(metavar="TO")],
+    until: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy a study, running or not, to a new folder.
@@ -49,6 +42,10 @@ def backup(
     The log of this moment, the checkpoints it names, and the logs of segments that have ended. A
     study whose log is damaged is copied up to its last whole event with --until, which `autorl
     doctor DIR` names.
+
+    Options:
+        target: The copy; must not exist.
+        until: Only the first N events, tables derived anew: of a damaged study.
     """
     made = copy_study(folder, target, until)
     if as_json:

@@ -35,25 +35,12 @@ _LONGEST_PAUSE = 60.0
 
 
 def watch(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DIR",
-            help="Folder of a study; for --web also several, or folders with studies in them.",
-            show_default=False,
-        ),
-    ],
-    once: Annotated[
-        bool, typer.Option("--once", help="Print where the study stands, and leave.")
-    ] = False,
-    web: Annotated[bool, typer.Option("--web", help="Show a web page instead.")] = False,
-    host: Annotated[str, typer.Option(help="Address of the web page.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the web page; 0: a free one.")
-    ] = 8420,
-    interval: Annotated[
-        float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="Between two looks.")
-    ] = 2.0,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR")],
+    once: bool = False,
+    web: bool = False,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8420,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Show where a study stands, once or live.
@@ -66,6 +53,14 @@ def watch(
     `--web` shows studies as a web page, also those that begin later. Only this machine can open it,
     unless `--host` says otherwise: then the address printed has a token that every request needs
     ($AUTORL_WEB_TOKEN, else a new one), and what is sent is not encrypted.
+
+    Options:
+        folders: Folder of a study; for --web also several, or folders with studies in them.
+        once: Print where the study stands, and leave.
+        web: Show a web page instead.
+        host: Address of the web page.
+        port: Port of the web page; 0: a free one.
+        interval: Between two looks.
     """
     if not web and len(folders) > 1:
         raise InputError(f"one study at a time, or --web for all; got {len(folders)}", key="DIR")
