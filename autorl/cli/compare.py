@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Replace, Settings, Workers, print_json, say, say_line
+from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_json, say, say_line
 from autorl.cli.report import page_place, write_page
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.core.types import InputError, StudyError
@@ -34,7 +34,7 @@ def compare(
     settings: Settings = None,
     unequal: bool = False,
     html: Path | None = None,
-    replace: Replace = False,
+    replace: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from autorl.cli.options import Folder, say
 from autorl.core.types import Config, InputError, ProposalId
 from autorl.report.reading import StudyView, open_view
 from autorl.study.results.models import KeptModel, kept_model, steps_of, whole
 
-OfSeed = Annotated[
-    int | None, typer.Option(help="Of which training seed; default the median by test score.")
-]
-OfProposal = Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")]
-
 
 def export(
     folder: Folder,
     model: Path | None = None,
-    seed: OfSeed = None,
-    proposal: OfProposal = None,
+    seed: int | None = None,
+    proposal: int | None = None,
     replace: bool = False,
 ) -> None:
     """Write a trained model for other programs.
@@ -34,6 +26,8 @@ def export(
 
     Options:
         model: What to write: a file, of RLHF a new folder; default model.zip, of RLHF model.
+        seed: Of which training seed; default the median by test score.
+        proposal: Of which proposal; default the incumbent.
         replace: Replace a zip of this name.
     """
     with closing(open_view(folder)) as view:

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, Quiet, Replace, Trust, Workers, print_json, say
+from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
 from autorl.cli.run import drive, run_study
 from autorl.core.types import StudyError
-from autorl.report.schedule import schedule_text
-from autorl.report.text import result_dict
+from autorl.report.text import result_dict, schedule_text
 from autorl.store.outputs import free_output, write_output
 from autorl.study import Study
 from autorl.study.results.replay import retrain, same, schedule_study
@@ -24,9 +23,9 @@ def on_test_seeds(
     schedule: bool = False,
     write: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     own_seeds: bool = False,
-    replace: Replace = False,
+    replace: bool = False,
     workers: Workers = None,
-    trust: Trust = False,
+    trust: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

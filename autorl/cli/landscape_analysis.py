@@ -1,4 +1,11 @@
-"""`autorl landscape importance | subset | analyse | plot`: what landscapes say."""
+"""`autorl landscape importance | subset | analyse | plot`: what landscapes say.
+
+Options:
+    kind: Which; the list is above.
+    names: What it is about; repeat it.
+    seeds: The same; where something is chosen: chosen on tuning seeds, shown on test seeds.
+    step: Step of the evaluation; default the last.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.landscape_options import By, Reduce, Source, Sources, landscapes_of, role
-from autorl.cli.options import AsJson, Replace, print_json, say, say_line
+from autorl.cli.landscape_options import landscapes_of, role
+from autorl.cli.options import AsJson, Limit, Source, Sources, print_json, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
 from autorl.core.plain_values import json_value
 from autorl.core.types import InputError
@@ -20,38 +27,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _METHODS = f"{', '.join(analysis.METHODS[:-1])} or {analysis.METHODS[-1]}"
-KindName = Annotated[
-    str, typer.Argument(metavar="KIND", help="Which; the list is above.", show_default=False)
-]
-Names = Annotated[
-    list[str] | None,
-    typer.Option("--hyperparameter", "-p", metavar="NAME", help="What it is about; repeat it."),
-]
-Seeds = Annotated[
-    str | None,
-    typer.Option(
-        "--seeds",
-        help="tuning, test or all; default all, in a study that tested few of its runs tuning.",
-    ),
-]
-AnySeeds = Annotated[
-    str | None,
-    typer.Option(
-        "--seeds",
-        help="The same; where something is chosen: chosen on tuning seeds, shown on test seeds.",
-    ),
-]
-Limit = Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")]
-Step = Annotated[
-    int | None, typer.Option("--step", help="Step of the evaluation; default the last.")
-]
+KindName = Annotated[str, typer.Argument(metavar="KIND")]
+Names = Annotated[list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME")]
 
 
 def importance(
     source: Source,
     method: str = "fanova",
-    seeds: Seeds = None,
-    step: Step = None,
+    seeds: str | None = None,
+    step: int | None = None,
     interactions: bool = False,
     config: int | None = None,
     limit: Limit = 20,
@@ -64,6 +48,7 @@ def importance(
     configuration, in units of the score.
 
     Options:
+        seeds: tuning, test or all; default all, in a study that tested few of its runs tuning.
         method: fanova, local (around one configuration) or tunability.
         interactions: fanova: the shares of pairs too.
         config: local: default the best; tunability: default the space's defaults.
@@ -80,7 +65,7 @@ def subset(
     size: Annotated[int | None, typer.Option(min=1)] = None,
     first: Annotated[int | None, typer.Option(min=1)] = None,
     clip: Annotated[list[str] | None, typer.Option(metavar="ENV=LOW")] = None,
-    seeds: Seeds = None,
+    seeds: str | None = None,
     tolerance: Annotated[float, typer.Option(min=0.0)] = 0.01,
     limit: Limit = 20,
     as_json: AsJson = False,
@@ -92,6 +77,7 @@ def subset(
     own data: --first 128 --size 4.
 
     Options:
+        seeds: tuning, test or all; default all, in a study that tested few of its runs tuning.
         size: Environments in it; default: compare the sizes 1 to 6.
         first: Only configurations with an id below this one.
         clip: Scores below LOW count as LOW; repeat it.
@@ -146,10 +132,10 @@ def analyse(
     sources: Sources,
     kind: KindName,
     names: Names = None,
-    seeds: AnySeeds = None,
-    step: Step = None,
-    by: By = None,
-    reduce: Reduce = None,
+    seeds: str | None = None,
+    step: int | None = None,
+    by: str | None = None,
+    reduce: str | None = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -180,14 +166,14 @@ def plot(
     kind: KindName,
     names: Names = None,
     out: Path | None = None,
-    replace: Replace = False,
+    replace: bool = False,
     method: Annotated[
         str | None, typer.Option(help=f"Of importance: {_METHODS}; default fanova.")
     ] = None,
-    seeds: AnySeeds = None,
-    step: Step = None,
-    by: By = None,
-    reduce: Reduce = None,
+    seeds: str | None = None,
+    step: int | None = None,
+    by: str | None = None,
+    reduce: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw any kind of `analyse` (see there)

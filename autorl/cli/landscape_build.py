@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.landscape_options import ROOT, Out
-from autorl.cli.options import AsJson, Quiet, Replace, Settings, Workers, key_texts, print_json, say
+from autorl.cli.landscape_options import ROOT
+from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
 from autorl.core.plain_text import counted
@@ -32,7 +32,7 @@ from autorl.study.results.landscape import ABOUT
 def build(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     id: str | None = None,
-    out: Out = ROOT,
+    out: Path = ROOT,
     study: Path | None = None,
     settings: Settings = None,
     about: Annotated[list[str] | None, typer.Option(metavar="KEY=TEXT")] = None,
@@ -41,7 +41,7 @@ def build(
     family: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     apart_from: Annotated[list[Path] | None, typer.Option(metavar="PLACE")] = None,
     dry_run: bool = False,
-    replace: Replace = False,
+    replace: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

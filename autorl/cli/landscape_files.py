@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.landscape_options import ROOT, Out, Role, Source, landscapes_of, role
-from autorl.cli.options import AsJson, Replace, key_texts, print_json, say, say_line
+from autorl.cli.landscape_options import ROOT, landscapes_of, role
+from autorl.cli.options import AsJson, Source, key_texts, print_json, say, say_line
 from autorl.cli.progress import RuleProgress
 from autorl.cli.rows import show_written
 from autorl.core.plain_text import counted, printable
@@ -50,7 +50,7 @@ def validate(
 
 def import_files(
     source: Path,
-    out: Out = ROOT,
+    out: Path = ROOT,
     format: str | None = None,
     id: str | None = None,
     namespace: str | None = None,
@@ -61,7 +61,7 @@ def import_files(
     unit: float = 1.0,
     study: str | None = None,
     about: Annotated[list[str] | None, typer.Option(metavar="KEY=TEXT")] = None,
-    replace: Replace = False,
+    replace: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Import data of others:
@@ -102,8 +102,8 @@ def import_files(
 def merge(
     sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...")],
     id: Annotated[str, typer.Option()],
-    out: Out = ROOT,
-    replace: Replace = False,
+    out: Path = ROOT,
+    replace: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Merge landscapes of one algorithm, environment and space into one.
@@ -153,7 +153,7 @@ def delete(
 
 
 def export(
-    source: Source, file: Path, seeds: Role = "tuning", by: str = "mean", as_json: AsJson = False
+    source: Source, file: Path, seeds: str = "tuning", by: str = "mean", as_json: AsJson = False
 ) -> None:
     """Write a landscape for other tools:
     a flat table, an Optuna study, or a run folder of DeepCAVE.

@@ -1,11 +1,9 @@
-"""Arguments, options and look-ups that commands of `autorl landscape` share."""
+"""Look-ups that commands of `autorl landscape` share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from autorl.core.types import InputError
 from autorl.landscapes import (
@@ -17,41 +15,6 @@ from autorl.landscapes import (
 )
 
 ROOT = Path("landscapes")
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="LANDSCAPE",
-        help="An id, a landscape folder, or a study's folder.",
-        show_default=False,
-    ),
-]
-Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="LANDSCAPE...", help="Ids or folders; a folder of many, such as arlbench/dqn, too."
-    ),
-]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        help="Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); "
-        "default as the study did.",
-    ),
-]
-Reduce = Annotated[
-    str | None,
-    typer.Option(
-        "--reduce",
-        help="What a run's curve is ranked by: last, best, auc, mean_last(k); "
-        "default as the study did, else last.",
-    ),
-]
-Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
-Step = Annotated[
-    int | None, typer.Option("--step", help="Last step that counts; default the last there is.")
-]
-Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 
 
 def landscapes_of(sources: list[str]) -> list[Landscape]:

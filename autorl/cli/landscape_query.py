@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.landscape_options import ROOT, By, Reduce, Role, Source, Step, role
-from autorl.cli.options import AsJson, print_json, print_json_rows, say, say_line
+from autorl.cli.landscape_options import ROOT, role
+from autorl.cli.options import AsJson, Source, print_json, print_json_rows, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
 from autorl.core.plain_text import counted
 from autorl.core.plain_values import json_value
@@ -131,10 +131,10 @@ def query(
 
 def best(
     source: Source,
-    seeds: Role = "tuning",
-    by: By = None,
-    reduce: Reduce = None,
-    step: Step = None,
+    seeds: str = "tuning",
+    by: str | None = None,
+    reduce: str | None = None,
+    step: int | None = None,
     as_json: AsJson = False,
 ) -> None:
     """The best configuration over the seeds of a role,
@@ -176,10 +176,10 @@ def curve(source: Source, config_id: int, as_json: AsJson = False) -> None:
 def top(
     source: Source,
     count: Annotated[int, typer.Option("--n", "-n", min=1)] = 10,
-    seeds: Role = "tuning",
-    by: By = None,
-    reduce: Reduce = None,
-    step: Step = None,
+    seeds: str = "tuning",
+    by: str | None = None,
+    reduce: str | None = None,
+    step: int | None = None,
     as_json: AsJson = False,
 ) -> None:
     """The best configurations, best first, ranked as `best` does.

@@ -1,8 +1,8 @@
 """Commands that are imported when they run, not when they are listed.
 
 A command is a function. Its parameters are arguments and options: those with a default are
-options, unless `Annotated` says otherwise, and the help of each stands below `Options:` in the
-function's docstring.
+options, unless `Annotated` says otherwise. The help of each stands below `Options:` in the
+docstring of the function, of its module, or of `autorl.cli.options`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from autorl.cli import options
 from autorl.core.types import InputError
 
 _OPTIONS = re.compile(r"\n\nOptions:\n((?: {4}.*\n?)+)")
@@ -122,9 +124,12 @@ def load(name: str | None, target: str) -> Any:
 
 def _declared(function: Callable[..., None]) -> Callable[..., None]:
     """Declare each parameter of a function to typer, with its help."""
-    listed = _OPTIONS.search(inspect.getdoc(function) or "")
-    entries = re.split(r"^    (?=\w)", listed[1], flags=re.M)[1:] if listed else []
-    helps = dict(" ".join(entry.split()).split(": ", 1) for entry in entries)
+    modules = (options, sys.modules[function.__module__])
+    helps = {
+        name: text
+        for documented in (*modules, function)
+        for name, text in _entries(inspect.getdoc(documented) or "")
+    }
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind, *stated = (
@@ -139,3 +144,10 @@ def _declared(function: Callable[..., None]) -> Callable[..., None]:
             about.param_decls = (f"--{name.replace('_', '-')}",)
         function.__annotations__[name] = Annotated[kind, about]
     return function
+
+
+def _entries(text: str) -> Iterator[list[str]]:
+    """Read names and texts below `Options:` in a docstring."""
+    listed = _OPTIONS.search(text)
+    for entry in re.split(r"^    (?=\w)", listed[1], flags=re.M)[1:] if listed else ():
+        yield " ".join(entry.split()).split(": ", 1)

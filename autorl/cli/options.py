@@ -1,4 +1,27 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share.
+
+They have the help below, where a command's docstring has no other.
+
+Options:
+    folder: The study's folder.
+    as_json: Print one JSON object instead of text.
+    quiet: No progress.
+    workers: Segments trained at once; never changes a result.
+    settings: Any key of the study file.
+    storage: Where checkpoints and copies of the database lie: a folder, or s3://, gs://, ...
+    replace: Replace what is there.
+    trust: Open pickles in checkpoints that others wrote, which can run anything (docs/security.md).
+    source: An id, a landscape folder, or a study's folder.
+    sources: Ids or folders; a folder of many, such as arlbench/dqn, too.
+    by: Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as the
+        study did.
+    reduce: What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did,
+        else last.
+    seeds: Seeds that count: tuning, test or all.
+    step: Last step that counts; default the last there is.
+    limit: Rows to print; 0 = all. --json prints all.
+    out: Folder landscapes are kept in.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +34,15 @@ import typer
 from autorl.core.plain_text import printable
 from autorl.core.types import InputError
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", min=1, max=10_000, help="Segments trained at once; never changes a result."
-    ),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
-]
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        "--storage",
-        metavar="URL",
-        help="Where checkpoints and copies of the database lie: a folder, or s3://, gs://, ...",
-    ),
-]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Open pickles in checkpoints that others wrote, "
-        "which can run anything (docs/security.md).",
-    ),
-]
+Folder = Annotated[Path, typer.Argument(metavar="DIR")]
+AsJson = Annotated[bool, typer.Option("--json")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q")]
+Workers = Annotated[int | None, typer.Option(min=1, max=10_000)]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")]
+Storage = Annotated[str | None, typer.Option(metavar="URL")]
+Source = Annotated[str, typer.Argument(metavar="LANDSCAPE")]
+Sources = Annotated[list[str], typer.Argument(metavar="LANDSCAPE...")]
+Limit = Annotated[int, typer.Option(min=0)]
 
 
 def say(text: object = "", *, err: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import gymnasium as gym
 import typer
 
-from autorl.cli.export import OfProposal, OfSeed, chosen_model
+from autorl.cli.export import chosen_model
 from autorl.cli.options import Folder, say
 from autorl.core.plain_text import counted
 from autorl.core.types import FrozenMap, InputError
@@ -25,8 +25,8 @@ from autorl.trainers.agents import AgentTrainer
 def play(
     folder: Folder,
     episodes: Annotated[int, typer.Option(min=1)] = 5,
-    seed: OfSeed = None,
-    proposal: OfProposal = None,
+    seed: int | None = None,
+    proposal: int | None = None,
     video: Path | None = None,
 ) -> None:
     """Let a trained agent act in its environment.
@@ -35,6 +35,8 @@ def play(
 
     Options:
         episodes: How many episodes.
+        seed: Of which training seed; default the median by test score.
+        proposal: Of which proposal; default the incumbent.
         video: Film the episodes: a new file, .mp4 or .gif.
     """
     with closing(open_view(folder)) as view:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from autorl.cli.options import AsJson, Replace, print_json, say
+from autorl.cli.options import AsJson, print_json, say
 from autorl.core.plain_text import counted
 from autorl.core.plain_values import plain
 from autorl.core.types import Config, InputError
@@ -28,10 +28,6 @@ from autorl.optimizers.priors.table import Prior, load_prior, save_prior
 from autorl.report.table import columns
 from autorl.report.text import value_text
 from autorl.space import load_space
-
-PriorFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A prior file.", show_default=False)
-]
 
 
 def list_all(as_json: AsJson = False) -> None:
@@ -81,16 +77,17 @@ def show(
 
 
 def build(
-    file: PriorFile,
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
     sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...")],
     space: Annotated[str, typer.Option(metavar="FILE|SPACE")],
     description: str = "",
-    replace: Replace = False,
+    replace: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a prior file of landscapes and studies of one algorithm.
 
     Options:
+        file: A prior file.
         sources: Ids or folders, of studies too.
         space: What the portfolio is made for: sb3/ppo.
         description: One line about it.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.options import Replace, say
+from autorl.cli.options import say
 from autorl.landscapes import find_landscape, load_landscape
 from autorl.report.html import report_html
 from autorl.report.landscape_page import landscape_html
@@ -20,7 +20,7 @@ from autorl.store.outputs import REPORT, free_output, write_output
 def report(
     source: Annotated[str, typer.Argument(metavar="DIR|LANDSCAPE")],
     html: Annotated[Path | None, typer.Option("--html", "--out")] = None,
-    replace: Replace = False,
+    replace: bool = False,
 ) -> None:
     """Write a report: one HTML file.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Storage, Trust, Workers, print_json, say, say_line
+from autorl.cli.options import AsJson, Quiet, Storage, Workers, print_json, say, say_line
 from autorl.cli.progress import reporting
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.core.plain_text import counted
@@ -118,7 +118,7 @@ def resume(
     runs: Annotated[str | None, typer.Option(metavar="+N")] = None,
     workers: Workers = None,
     storage: Storage = None,
-    trust: Trust = False,
+    trust: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

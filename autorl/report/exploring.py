@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autorl.core.plain_text import counted, number
-from autorl.report.pages import Array, Axis, Chart, Line, axis_of, positions
+from autorl.report.pages.chart import Array, Axis, Chart, Line, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space

@@ -17,7 +17,13 @@ from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices
 from autorl.report.formats import candidates, trained_with
 from autorl.report.importance import importance_blocks, noise_blocks
-from autorl.report.learning import curves_chart, incumbent_chart, lengths_of, seeds_chart
+from autorl.report.learning import (
+    curves_chart,
+    incumbent_chart,
+    lengths_of,
+    proxy_blocks,
+    seeds_chart,
+)
 from autorl.report.pages.document import (
     Bar,
     Block,
@@ -31,10 +37,16 @@ from autorl.report.pages.document import (
     page,
 )
 from autorl.report.population import population_blocks
-from autorl.report.proxy import proxy_blocks
 from autorl.report.reading import StudyView, TracePoint
 from autorl.report.status import state, warnings
-from autorl.report.text import beyond_text, candidate_table, front_table, score_rows, value_cells
+from autorl.report.text import (
+    beyond_text,
+    candidate_table,
+    front_table,
+    score_rows,
+    side_by_side,
+    value_cells,
+)
 from autorl.report.watching import watched
 from autorl.store.rows import ProposalRow
 from autorl.study import Result
@@ -144,16 +156,13 @@ def _incumbent(view: StudyView) -> list[Block]:
     The incumbent has a column for each part of its schedule.
     """
     (candidate,) = candidates(view, 1)
-    configs = [config for _, config in candidate.schedule]
-    configs.append(trained_with(view, view.spec.search_space.default()))
     several = len(candidate.schedule) > 1
-    header = [f"from step {step}" if several else "incumbent" for step, _ in candidate.schedule]
-    rows = [
-        (name, *(cell for config in configs for cell in value_cells(config, [name])))
-        for name in dict.fromkeys(name for config in configs for name in config)
+    named = [
+        (f"from step {step}" if several else "incumbent", config)
+        for step, config in candidate.schedule
     ]
-    table = Table(("hyperparameter", *header, "default"), rows)
-    return [table, Text("Every digit: autorl best.", "note")]
+    named.append(("default", trained_with(view, view.spec.search_space.default())))
+    return [Table(*side_by_side(named)), Text("Every digit: autorl best.", "note")]
 
 
 def _seeds(view: StudyView, result: Result) -> list[Block]:

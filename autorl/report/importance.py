@@ -8,8 +8,9 @@ configurations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,8 @@ from autorl.core.plain_text import counted, number
 from autorl.landscapes.analysis.scores import seed_noise
 from autorl.landscapes.analysis.variance import Leaves, variance_shares
 from autorl.landscapes.regression import encode
-from autorl.report.analysed import noise_text
 from autorl.report.configurations import COMPLETE, ConfigurationRow
-from autorl.report.pages import Array, Axis, Bars, Chart, HeatMap, Line, scale_label
+from autorl.report.pages.chart import Array, Axis, Bars, Chart, HeatMap, Line, scale_label
 from autorl.report.pages.document import Block, Figure, Row, Text, tried
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space
@@ -243,3 +243,14 @@ def noise_blocks(record: StudyRecord, rows: Sequence[ConfigurationRow]) -> list[
     most = max(map(len, scores.values()), default=0)
     table = [list(by_seed.values()) for by_seed in scores.values() if len(by_seed) == most]
     return tried(lambda: [noise_text(seed_noise(np.array(table, ndmin=2)))], "seed noise")
+
+
+def noise_text(noise: Mapping[str, Any]) -> Text:
+    """Say what `seed_noise` has measured."""
+    return Text(
+        f"Seed noise is {noise['noise_share']:.0%} of the variance between runs "
+        f"({counted(noise['configurations'], 'configuration')} on "
+        f"{counted(noise['seeds'], 'seed')}; "
+        f"intraclass correlation {noise['icc']:.2f}, 95 % interval {noise['low']:.2f} to "
+        f"{noise['high']:.2f}); a seed's standard deviation is {number(noise['seed_sd'])}."
+    )

@@ -13,9 +13,9 @@ from autorl.core.plain_values import plain
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis import Answer
-from autorl.report.analysed import answered, drawn, importance_blocks, noise_blocks
 from autorl.report.exploring import Trial, chosen, parallel, slices
-from autorl.report.pages import Axis, Chart, Line
+from autorl.report.importance import noise_text
+from autorl.report.pages.chart import Axis, Chart, Line
 from autorl.report.pages.document import (
     Block,
     Figure,
@@ -261,3 +261,45 @@ def _provenance(data: Landscape) -> Table:
 
 def _pairs(values: Any) -> str:
     return ", ".join(f"{name} {value_text(plain(value))}" for name, value in values.items())
+
+
+_MOST_NOTES = 4
+
+
+def answered(ask: Callable[[], Answer], name: str) -> list[Block]:
+    """Draw an answer with its notes, or say why there is none.
+
+    Args:
+        ask: gives the answer.
+        name: of the analysis.
+    """
+    return tried(lambda: [drawn(ask())], name)
+
+
+def drawn(answer: Answer) -> Figure:
+    """Draw an answer with its notes below."""
+    return Figure(analysis.chart_of(answer), answer.kind, answer.notes[:_MOST_NOTES])
+
+
+def importance_blocks(data: Landscape) -> tuple[list[Block], list[str]]:
+    """Draw how much each hyperparameter matters, and the top two together.
+
+    Returns:
+        The blocks, and the hyperparameters, most important first; none if it is unknown.
+    """
+    order: list[str] = []
+
+    def importances() -> list[Block]:
+        answer = analysis.importance(data)
+        order.extend(str(name) for name in answer.table["hyperparameter"])
+        return [drawn(answer)]
+
+    blocks = tried(importances, "importance")
+    if len(order) > 1:
+        blocks += answered(lambda: analysis.analyse(data, "surface", order[:2]), "surface")
+    return blocks, order
+
+
+def noise_blocks(data: Landscape) -> list[Block]:
+    """Say how much of the variance is seed noise."""
+    return tried(lambda: [noise_text(analysis.analyse(data, "noise").table.iloc[0])], "seed noise")

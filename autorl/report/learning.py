@@ -11,7 +11,8 @@ from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, number
 from autorl.core.types import Config, ProposalId, SeedRole
 from autorl.report.configurations import CONTINUED, MEANINGS, RUNNING, configuration_rows
-from autorl.report.pages import Axis, Chart, Line
+from autorl.report.pages.chart import Array, Axis, Chart, Line
+from autorl.report.pages.document import Block, Figure, Row
 from autorl.report.reading import TracePoint
 from autorl.report.text import interval_bounds
 from autorl.statistics import bootstrap_interval, iqm
@@ -19,6 +20,7 @@ from autorl.statistics.coverage import level_text
 from autorl.study import Estimate, Result
 from autorl.study.results.record import StudyRecord
 from autorl.study.spec import Spec
+from autorl.trainers.language.tasks import task, tasks
 
 _RESAMPLES = 400
 """Of the interval at each step of a curve, which is looked at and never reported."""
@@ -40,28 +42,13 @@ def incumbent_chart(
         (length, list(points))
         for length, points in groupby(trace, key=lambda point: lengths[point.proposal])
     ]
+    end = trace[-1].steps
+    ends = [*(points[0].steps for _, points in parts[1:]), end]
     marks = []
-    for index, (length, points) in enumerate(parts):
-        # A score holds until the next: equal ones in between add nothing but size.
-        changed = [
-            point
-            for before, point in zip([None, *points], points, strict=False)
-            if before is None or point.score != before.score or point is points[-1]
-        ]
-        following = parts[index + 1][1][0].steps if index + 1 < len(parts) else trace[-1].steps
-        x = np.array([*(point.steps for point in changed), following], dtype=np.float64)
-        y = np.array([*(point.score for point in changed), changed[-1].score])
-        names = [
-            f"proposal {point.proposal}, {counted(point.steps, 'step', form=',')}"
-            for point in changed
-        ]
-        label = "tuning score of the incumbent"
-        if len(parts) > 1:
-            label = f"of runs to step {length:,}"
-        # All scores may have come at one moment: a point then, not a line.
-        marker = "o" if x[0] == x[-1] else ""
-        marks.append(Line(label, x, y, None, (*names, names[-1]), marker, stepped=True))
-    end = float(trace[-1].steps)
+    for (length, points), following in zip(parts, ends, strict=True):
+        several = len(parts) > 1
+        label = f"of runs to step {length:,}" if several else "tuning score of the incumbent"
+        marks.append(incumbent_line(label, points, following))
     about = "Tuning scores of what was best so far."
     if result.test is not None:
         about += " Horizontal lines are test scores."
@@ -73,7 +60,25 @@ def incumbent_chart(
     return Chart("Incumbent over the budget", about, x_axis, y_axis, tuple(marks))
 
 
-def _level(label: str, test: Estimate, end: float) -> Line:
+def incumbent_line(label: str, points: Sequence[TracePoint], end: int) -> Line:
+    """Draw the score of an incumbent, which holds until the next, up to `end`."""
+    # Equal ones in between add nothing but size.
+    changed = [
+        point
+        for before, point in zip([None, *points], points, strict=False)
+        if before is None or point.score != before.score
+    ]
+    x = np.array([*(point.steps for point in changed), end], dtype=np.float64)
+    y = np.array([*(point.score for point in changed), changed[-1].score])
+    names = [
+        f"proposal {point.proposal}, {counted(point.steps, 'step', form=',')}" for point in changed
+    ]
+    # All scores may have come at one moment: a point then, not a line.
+    marker = "o" if x[0] == x[-1] else ""
+    return Line(label, x, y, None, (*names, names[-1]), marker, stepped=True)
+
+
+def _level(label: str, test: Estimate, end: int) -> Line:
     span = test.interval
     band = None if span is None else (np.full(2, span.low), np.full(2, span.high))
     return Line(label, np.array([0.0, end]), np.full(2, test.value), band)
@@ -247,8 +252,7 @@ def _single_seeds(curves: Mapping[int, Mapping[int, float]]) -> Line:
 def _mean_of(
     spec: Spec, label: str, proposal: ProposalId, curves: Mapping[int, Mapping[int, float]]
 ) -> Line:
-    common = sorted(set.intersection(*(set(curve) for curve in curves.values())))
-    values = np.array([[curve[step] for step in common] for curve in curves.values()])
+    x, values = common_values(curves)
     rng = streams.generator(spec.seed, "test", f"curve {proposal}")
     means = []
     spans = []
@@ -263,11 +267,96 @@ def _mean_of(
         spans.append(span)
     low, high = np.array(spans).reshape(-1, 2).T
     band = (low, high) if np.isfinite(low).any() else None
-    marker = "o" if len(common) == 1 else ""
-    x = np.array(common, dtype=np.float64)
-    return Line(label, x, np.array(means), band, marker=marker)
+    return Line(label, x, np.array(means), band, marker="o" if len(x) == 1 else "")
+
+
+def common_values(curves: Mapping[int, Mapping[int, float]]) -> tuple[Array, Array]:
+    """Return the steps that all curves have, and the values (curves, steps) there."""
+    common = sorted(set.intersection(*map(set, curves.values()))) if curves else []
+    values = np.array([[curve[step] for step in common] for curve in curves.values()])
+    return np.array(common, dtype=np.float64), values
 
 
 def lengths_of(record: StudyRecord, trace: Sequence[TracePoint]) -> dict[ProposalId, int]:
     """Return the nominal end of every proposal that was the incumbent."""
     return {proposal: record.until(proposal) for proposal in {point.proposal for point in trace}}
+
+
+_KL = "kl"
+
+
+def proxy_blocks(record: StudyRecord, result: Result) -> list[Block]:
+    """Draw the proxy against gold.
+
+    The charts show the incumbent by step, and all runs at their end.
+
+    Empty for a study of no RLHF task, or whose signal is gold itself.
+    """
+    environment = record.spec.environment
+    if environment.id not in tasks():
+        return []
+    about = task(environment.id, environment.kwargs)
+    if about.training == about.report:
+        return []
+    charts = [
+        _by_step(record, result, (about.training, about.report)),
+        _at_end(record, (about.training, about.report), about.training),
+        _at_end(record, (_KL, about.report), "KL to the reference policy"),
+    ]
+    drawn = [Figure(chart, "proxy") for chart in charts if chart is not None]
+    return [Row(drawn)] if drawn else []
+
+
+def _by_step(record: StudyRecord, result: Result, metrics: tuple[str, str]) -> Chart | None:
+    """Draw both rewards of the incumbent by step.
+
+    On tuning seeds: test runs may end at the step that was chosen, before gold falls.
+    """
+    marks = []
+    proxy, gold = metrics
+    names = {proxy: f"{proxy} (trained on)", gold: f"{gold} (meant)"}
+    for metric in metrics:
+        curves = curves_of(record, result.incumbent.proposal, metric, "tuning")
+        steps, values = common_values(curves)
+        if values.size:
+            means = np.array([iqm(column) for column in values.T])
+            band = (values.min(axis=0), values.max(axis=0))
+            marks.append(Line(names[metric], steps, means, band))
+    if len(marks) < 2:
+        return None
+    text = (
+        f"The incumbent on tuning seeds: IQM, from the smallest to the largest seed. "
+        f"Where {proxy} rises and {gold} falls, the proxy is over-optimised."
+    )
+    x = Axis(record.spec.steps, limits=(0.0, None))
+    return Chart(f"{proxy} and {gold} while training", text, x, Axis("reward"), tuple(marks))
+
+
+def _at_end(record: StudyRecord, metrics: tuple[str, str], label: str) -> Chart | None:
+    """Draw runs at their last evaluation by two metrics."""
+    first, second = (_last_values(record, metric) for metric in metrics)
+    marks = []
+    for role in ("tuning", "test"):
+        runs = [
+            row
+            for row in record.tables.runs()
+            if row.seed_role == role and row.run_id in first.keys() & second.keys()
+        ]
+        if runs:
+            x, y = ([ends[row.run_id] for row in runs] for ends in (first, second))
+            names = (
+                f"configuration {row.config_id}, seed {row.seed}, {label} {number(value)}"
+                for row, value in zip(runs, x, strict=True)
+            )
+            marks.append(Line.dots(f"runs on {role} seeds", x, y, names, muted=role == "tuning"))
+    if not marks:
+        return None
+    text = "Every run at its last evaluation."
+    return Chart(f"{metrics[1]} over {label}", text, Axis(label), Axis(metrics[1]), tuple(marks))
+
+
+def _last_values(record: StudyRecord, metric: str) -> Mapping[int, float]:
+    """Return the last value of a metric by run."""
+    proposals = tuple(row.proposal for row in record.tables.proposals(500))
+    # In order of steps: a later value takes the place of an earlier one.
+    return {row.run_id: row.value for row in record.tables.values(metric, proposals)}

@@ -10,7 +10,7 @@ import numpy as np
 from autorl.core.plain_text import number
 from autorl.core.types import ProposalId
 from autorl.report.exploring import searched
-from autorl.report.pages import Axis, Chart, Line, Spans, axis_of, positions
+from autorl.report.pages.chart import Axis, Chart, Line, Spans, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from autorl.core.plain_text import counted, number
-from autorl.report.learning import score_marks
-from autorl.report.pages import Axis, Chart, Line
+from autorl.report.learning import incumbent_line, score_marks
+from autorl.report.pages.chart import Axis, Chart, Line
 from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
-from autorl.report.studies import Compared, StudyComparison, pair_table, study_table
-from autorl.report.text import interval_bounds, interval_text, value_cells
+from autorl.report.studies import StudyComparison, pair_table, study_table
+from autorl.report.text import interval_bounds, interval_text, side_by_side
 
 
 def comparison_html(comparison: StudyComparison) -> str:
@@ -69,38 +69,15 @@ def _curves(comparison: StudyComparison) -> Chart:
     """Draw the tuning score of every incumbent by the steps charged."""
     marks = []
     for study in comparison.studies:
-        points = _of_full_length(study)
-        end = float(study.trace[-1].steps)
-        x = np.array([*(float(steps) for steps, _, _ in points), end])
-        y = np.array([*(score for _, score, _ in points), points[-1][1]])
-        names = [
-            f"proposal {proposal}, {counted(steps, 'step', form=',')}"
-            for steps, _, proposal in points
-        ]
-        # All that is known may be of one moment: a point then, not a line.
-        marker = "o" if x[0] == x[-1] else ""
-        marks.append(Line(study.name, x, y, None, (*names, names[-1]), marker, stepped=True))
+        longest = max(study.lengths.values())
+        points = [point for point in study.trace if study.lengths[point.proposal] == longest]
+        marks.append(incumbent_line(study.name, points, study.trace[-1].steps))
     about = (
         "Tuning score of the incumbent: optimistic, since it was chosen by it. A line begins "
         "with the first proposal of the longest runs."
     )
     x_axis = Axis("tuning steps charged, all seeds", limits=(0.0, None))
     return Chart("Anytime curves", about, x_axis, Axis("tuning score"), tuple(marks))
-
-
-def _of_full_length(study: Compared) -> list[tuple[int, float, int]]:
-    """List steps, score and proposal where the incumbent changed.
-
-    Incumbents of runs shorter than the longest are left out.
-    """
-    longest = max(study.lengths.values())
-    points: list[tuple[int, float, int]] = []
-    for point in study.trace:
-        if study.lengths[point.proposal] < longest:
-            continue
-        if not points or points[-1][1] != point.score:
-            points.append((point.steps, point.score, point.proposal))
-    return points
 
 
 def _cost(comparison: StudyComparison) -> Chart:
@@ -122,11 +99,5 @@ def _cost(comparison: StudyComparison) -> Chart:
 
 def _configurations(comparison: StudyComparison) -> Table:
     """Write the incumbents' configurations side by side."""
-    configs = [study.result.incumbent.config for study in comparison.studies]
-    names = dict.fromkeys(name for config in configs for name in config)
-    rows = [
-        [name, *(cell for config in configs for cell in value_cells(config, [name]))]
-        for name in names
-    ]
-    header = ["hyperparameter", *(study.name for study in comparison.studies)]
-    return Table(header, rows, sortable=True)
+    named = [(study.name, study.result.incumbent.config) for study in comparison.studies]
+    return Table(*side_by_side(named), sortable=True)

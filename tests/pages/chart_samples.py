@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autorl.report.pages import Axis, Bars, Chart, HeatMap, Line, Spans
+from autorl.report.pages.chart import Axis, Bars, Chart, HeatMap, Line, Spans
 
 HOSTILE = "a\"]'] + (window.hacked = 1) + <b>\\"
 

@@ -10,7 +10,7 @@ import pytest
 import vl_convert
 from chart_samples import BARS, CHARTS, HEAT, HOSTILE, LINES, SPANS, numbers
 
-from autorl.report.pages import Axis, Chart, Line
+from autorl.report.pages.chart import Axis, Chart, Line
 from autorl.report.pages.vega import _DARK_CELLS, PALETTES, library, picture, spec
 from autorl.store.outputs import MARK
 

@@ -3,7 +3,7 @@
 import pytest
 from study_support import segment_of, small_spec
 
-from autorl.report.schedule import schedule_text
+from autorl.report.text import schedule_text
 from autorl.study import Study
 
 PBT = {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5}

@@ -16,7 +16,16 @@ from autorl.core.plain_text import counted, number
 from autorl.landscapes.analysis._answer import Answer
 from autorl.landscapes.analysis.forest import surface_places
 from autorl.landscapes.regression import Array
-from autorl.report.pages import Axis, Bars, Chart, HeatMap, Line, axis_of, positions, scale_label
+from autorl.report.pages.chart import (
+    Axis,
+    Bars,
+    Chart,
+    HeatMap,
+    Line,
+    axis_of,
+    positions,
+    scale_label,
+)
 from autorl.space import Hyperparameter
 from autorl.statistics.coverage import level_text
 

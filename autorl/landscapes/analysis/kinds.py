@@ -43,7 +43,7 @@ from autorl.landscapes.analysis.variance import fanova
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.regression import configurations
-from autorl.report.pages import Chart
+from autorl.report.pages.chart import Chart
 from autorl.report.pages.document import Figure, Section, page
 from autorl.report.pages.vega import picture
 from autorl.space import unknown_key

@@ -12,7 +12,7 @@ from autorl.landscapes import analysis
 from autorl.landscapes.analysis import chart_of
 from autorl.landscapes.analysis.kinds import SUFFIXES
 from autorl.landscapes.analysis.tables import learning_curves
-from autorl.report.pages import Bars, HeatMap, Line, axis_of, positions
+from autorl.report.pages.chart import Bars, HeatMap, Line, axis_of, positions
 from autorl.space import Hyperparameter
 from autorl.statistics.coverage import level_text
 
