@@ -3,15 +3,12 @@
 Exit code 2 = the input is wrong; 1 = the study ended without a usable result (all is kept); 0 = done.
 """
 
-import os
 import re
 import sqlite3
-import subprocess
 import sys
 
 import pytest
 import yaml
-from patience import PATIENCE
 
 GOOD = {
     "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.05}},
@@ -24,19 +21,6 @@ GOOD = {
 }
 
 
-def autorl(*arguments, cwd=None, environment=None, timeout=PATIENCE):
-    """Run the command line as a user does; (exit code, standard output, standard error)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "autorl", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        env={**os.environ, **(environment or {})},
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def write(folder, **changes):
     """A study file: the good one with some keys replaced (None removes a key)."""
     study = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
@@ -45,75 +29,49 @@ def write(folder, **changes):
     return path
 
 
-def with_space(**entry):
-    return {
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, **entry}}}
-    }
-
-
 LONG_ROLLOUT = {
     "trainer": "population/ppo",
     "space": "population/ppo",
     "environment": "CartPole-v1",
     "fidelity": {"steps": 3000, "evaluations": 3},
 }
-FILES = [
-    ({"sampler": "tpe"}, r"sampler: .*known keys: .*optimizer.* and \d+ more"),
-    ({"optimizer": "tpee"}, r"optimizer.name: .*did you mean 'tpe'"),
-    ({"optimizer": {"name": "tpe", "starts": 3}}, r"optimizer.starts: unknown option"),
-    ({"trainer": "sb3/ppoo"}, r"trainer: unknown trainer 'sb3/ppoo'.*sb3/ppo"),
-    ({"trainer": {"name": "synthetic", "kwargs": {"nois": 1}}}, r"kwargs.*'noise'"),
+FLOAT = "{type: float, lower: 0.0, upper: 1.0}"
+A2C = "trainer: sb3/a2c, space: sb3/a2c"
+TEXTS = [  # keys of a study file, and what is said of them
+    ("sampler: tpe", r"sampler: .*known keys: .*optimizer.* and \d+ more"),
+    ("optimizer: tpee", r"optimizer.name: .*did you mean 'tpe'"),
+    ("optimizer: {name: tpe, starts: 3}", r"optimizer.starts: unknown option"),
+    ("trainer: sb3/ppoo", r"trainer: unknown trainer 'sb3/ppoo'.*sb3/ppo"),
+    ("trainer: {name: synthetic, kwargs: {nois: 1}}", r"kwargs.*'noise'"),
+    (A2C, r"study.yaml:\d*:? ?environment.id: the trainer needs an environment"),
+    (f"{A2C}, environment: CartPol-v1", r"environment.*CartPole-v1"),
+    (f"{A2C}, environment: 'nowhere:Env-v0'", r"environment.*nowhere"),
     (
-        {"trainer": "sb3/a2c", "space": "sb3/a2c"},
-        r"study.yaml:\d*:? ?environment.id: the trainer needs an environment",
-    ),
-    (
-        {"trainer": "sb3/a2c", "space": "sb3/a2c", "environment": "CartPol-v1"},
-        r"environment.*CartPole-v1",
-    ),
-    (
-        {"trainer": "sb3/a2c", "space": "sb3/a2c", "environment": "nowhere:Env-v0"},
-        r"environment.*nowhere",
-    ),
-    (
-        {"trainer": "sb3/sac", "space": "sb3/sac", "environment": "CartPole-v1"},
+        "trainer: sb3/sac, space: sb3/sac, environment: CartPole-v1",
         r"trainer: sb3/sac needs Box actions, CartPole-v1 has Discrete",
     ),
     (
-        {
-            "trainer": "sb3/ppo",
-            "environment": "CartPole-v1",
-            "space": {"learning_rat": {"type": "float", "lower": 0, "upper": 1}},
-        },
+        f"trainer: sb3/ppo, environment: CartPole-v1, space: {{learning_rat: {FLOAT}}}",
         r"learning_rat.*did you mean 'learning_rate'",
     ),
-    ({"space": "sb3/pp"}, r"sb3/pp: no search space of this name.*sb3/ppo"),
-    (with_space(scale="log"), r"space.hyperparameters.x.*log"),
+    ("space: sb3/pp", r"sb3/pp: no search space of this name.*sb3/ppo"),
     (
-        {
-            "space": {
-                "hyperparameters": {
-                    "a": {"type": "categorical", "choices": ["p", "q"]},
-                    "x": {"type": "float", "lower": 0.0, "upper": 1.0},
-                },
-                "conditions": {"x": "a == p and a == q"},
-            }
-        },
+        "space: {hyperparameters: {x: {type: float, lower: 0.0, upper: 1.0, scale: log}}}",
+        r"space.hyperparameters.x.*log",
+    ),
+    (
+        "space: {hyperparameters: {a: {type: categorical, choices: [p, q]}, "
+        f"x: {FLOAT}}}, conditions: {{x: a == p and a == q}}}}",
         r"conditions.x: ",
     ),
-    (
-        {
-            "space": {
-                "hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}},
-                "constraints": ["x > 2"],
-            }
-        },
-        r"constraints",
-    ),
-    ({"limits": {"memory_gb": 1}}, r"limits: .*in_process.*cannot enforce"),
-    ({"trainer": "python:nowhere:f"}, r"trainer: no module 'nowhere'"),
-    ({"objective": {"metric": "eval_retrun"}}, r"objective: .*mean 'eval_return'"),
-    ({"constraints": [{"metric": "speed", "min": 1}]}, r"constraints: .*eval_length"),
+    (f"space: {{hyperparameters: {{x: {FLOAT}}}, constraints: [x > 2]}}", r"constraints"),
+    ("limits: {memory_gb: 1}", r"limits: .*in_process.*cannot enforce"),
+    ("trainer: 'python:nowhere:f'", r"trainer: no module 'nowhere'"),
+    ("objective: {metric: eval_retrun}", r"objective: .*mean 'eval_return'"),
+    ("constraints: [{metric: speed, min: 1}]", r"constraints: .*eval_length"),
+]
+FILES = [
+    *((yaml.safe_load(f"{{{text}}}"), message) for text, message in TEXTS),
     # A default rollout that does not fit hides no name: there is one evaluation in 1,000 steps.
     *(
         (LONG_ROLLOUT | change, message)
@@ -197,25 +155,9 @@ def test_a_metric_that_is_never_logged_ends_the_study_in_its_first_run(
     assert (tmp_path / "calls").read_text() == "x"
 
 
-def test_a_process_has_the_exit_code_and_the_line(tmp_path):
-    (tmp_path / "broken.py").write_text("def f(config, *, seed):\n    import sys; sys.exit(3)\n")
-    executor = {"name": "processes", "workers": 2}
-    path = write(tmp_path, trainer="python:broken:f", fidelity=None, executor=executor)
-    code, _, error = autorl("tune", path, "--out", tmp_path / "out")
-    assert code == 1, error
-    one_line(error, FAILED)
-
-
 def one_line(error, message):
     assert len(error.strip().splitlines()) == 1, error
     assert re.search(message, error), error
-
-
-def test_resume_of_a_folder_without_a_study(tmp_path, in_process):
-    for folder in (tmp_path, tmp_path / "missing"):
-        code, _, error = in_process("resume", folder)
-        assert code == 2
-        one_line(error, "holds no study")
 
 
 def test_a_read_only_folder_is_one_line(tmp_path, in_process):

@@ -121,12 +121,13 @@ def grow(codes: Integers, parts: Integers, targets: Array) -> SmallForest:
         low[children + 1, column] = cut
     with np.errstate(invalid="ignore"):
         predicted = unseen[0] / unseen[1]
-    return SmallForest(*map(np.concatenate, zip(*leaves, strict=True)), predicted)
+    trees, lows, highs, values = map(np.concatenate, zip(*leaves, strict=True))
+    return SmallForest(trees, lows, highs, values, predicted)
 
 
 def shares_of(forest: SmallForest, parts: Integers) -> Array:
     """Compute the share of variance of each column in each tree that has a split."""
-    terms = [(column,) for column in range(len(parts))]
+    terms: list[tuple[int, ...]] = [(column,) for column in range(len(parts))]
     shares = []
     for tree in range(_TREES):
         inside = forest.tree == tree

@@ -302,4 +302,6 @@ def importance_blocks(data: Landscape) -> tuple[list[Block], list[str]]:
 
 def noise_blocks(data: Landscape) -> list[Block]:
     """Say how much of the variance is seed noise."""
-    return tried(lambda: [noise_text(analysis.analyse(data, "noise").table.iloc[0])], "seed noise")
+    return tried(
+        lambda: [noise_text(analysis.analyse(data, "noise").table.iloc[0].to_dict())], "seed noise"
+    )

@@ -107,12 +107,6 @@ def test_an_environment_without_its_version_is_the_newest(tmp_path):
         assert read_study(study).environment.id == whole
 
 
-def test_a_wrong_study_is_found_by_a_dry_run(tmp_path):
-    error = autorl("tune", study_file(tmp_path, optimizer="tpee"), "--dry-run", code=2).stderr
-    assert "optimizer.name" in error
-    assert "'tpe'" in error
-
-
 # -- resources: how many segments run at once, on which devices, with which variables ------------
 
 DEVICES = {"name": "processes", "devices": ["0", "1", "2", "3"]}

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 
 import pytest
 import yaml
@@ -115,15 +114,6 @@ def test_best_gives_the_whole_configuration_in_the_order_of_the_space(folder):
     assert found[0]["test"]["n_seeds"] == 6
     assert found[2]["test"] is None
     assert found == json.loads(autorl("best", folder, "--top", 3, "--format", "json").stdout)
-
-
-def test_keyword_arguments_are_python_and_flags_are_a_command_line(folder):
-    config = ranked(folder)[0][2]
-    line = autorl("best", folder, "--format", "kwargs").stdout.strip()
-    assert eval(f"dict({line})") == config
-    words = shlex.split(autorl("best", folder, "--format", "cli").stdout)
-    given = dict(zip(words[::2], words[1::2], strict=True))
-    assert given == {"--" + name.replace("_", "-"): str(value) for name, value in config.items()}
 
 
 def test_a_schedule_is_given_change_by_change(tmp_path):

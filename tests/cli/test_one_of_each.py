@@ -5,8 +5,6 @@ import re
 import pytest
 from cli_support import autorl, study_file
 
-from autorl.core.plain_text import counted
-
 # A number, up to two words, and a last one in the plural. "1 configs" is the name of a table.
 SEVERAL = re.compile(
     r"(?<![\w.,:/+=-])1 (?!configs\b)(?:(?!(?:of|in|by|on|for|to) )[a-z]+[ -]){0,2}"
@@ -47,16 +45,3 @@ def test_nothing_is_counted_as_several_where_there_is_one(tmp_path, changes):
     said.append(plain((folder / "report.html").read_text()))
     assert len(SEVERAL.findall("1 tuning steps; 1 tuning step; 11 runs; 1 pass")) == 1
     assert [line for text in said for line in text.splitlines() if SEVERAL.search(line)] == []
-
-
-@pytest.mark.parametrize(
-    ("count", "form", "text"),
-    [
-        (1, ",", "1 tuning step"),
-        (4096, ",", "4,096 tuning steps"),
-        (1.2, ".0f", "1 tuning step"),
-        (0.6, ".3g", "0.6 tuning steps"),
-    ],
-)
-def test_a_count_agrees_with_the_number_as_it_is_written(count, form, text):
-    assert counted(count, "tuning step", form=form) == text

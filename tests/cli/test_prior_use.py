@@ -116,8 +116,3 @@ def test_a_file_that_cannot_be_changed_in_place_is_left_as_it_is(study):
     as_json_file = file.rename(file.with_suffix(".json"))
     autorl("prior", "use", "mine", as_json_file)
     assert json.loads(as_json_file.read_text())["optimizer"]["prior"] == ["mine"]
-
-
-def test_a_prior_is_shown_by_its_name(study):
-    assert as_json("prior", "show", "mine")["tasks"] == ["me/dqn/Acrobot-v1"]
-    assert "mine" in autorl("prior", "list").stdout

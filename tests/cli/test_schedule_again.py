@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 import yaml
-from cli_support import STUDY, as_json, autorl, finished_study
+from cli_support import as_json, autorl, finished_study
 
 from autorl.core.plain_text import number
 from autorl.store.integrity import event_hash
@@ -117,9 +117,3 @@ def test_a_file_that_cannot_be_written_is_one_line(folder, tmp_path):
     error = autorl("test", folder, "--write", plain / "file.yaml", "--quiet", code=2).stderr
     assert "cannot be written" in error
     assert len(error.strip().splitlines()) == 1
-
-
-def test_a_schedule_without_changes_is_one_line(tmp_path):
-    text = autorl("test", finished_study(tmp_path), "--schedule", "--quiet").stdout
-    assert text.count("from step") == 1
-    assert STUDY["optimizer"] == "random"

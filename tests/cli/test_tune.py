@@ -7,8 +7,6 @@ import pytest
 import yaml
 from cli_support import as_json, autorl, contents, finished_study, query, study_file
 
-from autorl.core.plain_text import number
-
 
 def held_out_scores(folder):
     condition = "label = 'incumbent' AND objective = 0"
@@ -32,16 +30,6 @@ def test_the_result_is_the_mean_of_the_test_rows_of_the_database(tmp_path):
     assert found["proposals"] == {"scored": 8}
 
 
-def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
-    text = autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet").stdout
-    value = number(np.mean(list(held_out_scores(tmp_path / "s").values())))
-    assert text.index(value) < text.index("tuning score")
-    parts = ["6 held-out seeds", "2 tuning seeds", "gap", "default", "difference", "8 scored"]
-    assert all(part in text for part in [*parts, "8 configurations: 8 complete"])
-    assert f"autorl best {tmp_path / 's'}" in text
-    assert "autorl export" not in text  # the synthetic trainer has no models
-
-
 def test_options_and_settings_reach_the_study_file(tmp_path):
     options = [
         "--runs",
@@ -63,12 +51,6 @@ def test_options_and_settings_reach_the_study_file(tmp_path):
     assert (frozen["seed"], frozen["optimizer"]["name"]) == (3, "sobol")
     assert frozen["seeds"] == {"tuning": [0, 1], "test": [100, 101]}
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(4,)]
-
-
-def test_the_default_folder_is_named_after_the_study(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    autorl("tune", study_file(tmp_path), "--quiet", "--runs", 2)
-    assert query(tmp_path / "studies" / "small", "SELECT COUNT(*) FROM proposals") == [(1,)]
 
 
 def test_a_search_space_stands_for_the_trainer_of_its_name(tmp_path, monkeypatch):

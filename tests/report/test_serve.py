@@ -17,7 +17,7 @@ from autorl.core.seeds import SeedPlan
 from autorl.core.types import InputError
 from autorl.report.html import study_sections
 from autorl.report.reading import open_view
-from autorl.report.web.server import StudyServer, is_loopback
+from autorl.report.web.server import StudyServer
 from autorl.report.web.site import StudySite
 from autorl.study.tuner import Tuner
 
@@ -301,12 +301,3 @@ def test_who_listens_for_others_needs_a_token_and_answers_addresses(study):
 def test_a_port_that_is_taken_is_said_in_a_line(server, study):
     with pytest.raises(InputError, match=f"cannot listen at 127.0.0.1 port {server.server_port}"):
         StudyServer(StudySite([study]), "127.0.0.1", server.server_port)
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
-     ("0.0.0.0", False), ("", False), ("192.168.1.2", False), ("localhost.evil.example", False)],
-)  # fmt: skip
-def test_loopback_is_told_from_other_addresses(host, expected):
-    assert is_loopback(host) == expected

@@ -183,11 +183,6 @@ def test_what_is_in_training_is_drawn_beside_incumbent_and_default(tmp_path):
     assert max(lines[promoted].x) in (25, 50)
 
 
-def test_a_study_without_a_population_has_no_lineage(view):
-    assert legs_of(view.record) == []
-    assert population_blocks(view.record, view.record.best) == []
-
-
 def many(count):
     rng = np.random.default_rng(0)
     kind = {"type": "categorical", "choices": ["<a>", "b"]}

@@ -28,12 +28,6 @@ def test_the_held_out_score_comes_first_with_its_interval_and_seeds():
     assert all(row.startswith(start) for row, start in zip(rows[3:8], starts, strict=True))
 
 
-def test_a_study_that_aggregates_by_iqm_says_it_once():
-    text = result_text(result(aggregate="iqm"))
-    assert text.count("test score (") == 1
-    assert line(text, "tuning score").split()[2] == "(iqm)"
-
-
 def test_the_tuning_score_never_stands_alone():
     text = result_text(result(entries=(), difference=None))
     assert "there is no number to report yet" in line(text, "test score")
@@ -60,20 +54,6 @@ def test_counts_failures_caveats_and_the_configuration_are_shown():
     assert "2 of 3 test runs; 1 failed: not in score or interval" in line(text, "test score (IQM)")
     assert "caution: be careful" in text
     assert line(text, "lr").split() == ["lr", "0.0003"]
-
-
-def test_how_far_configurations_came_stands_below_the_proposals():
-    states = "10 configurations: 6 complete, 4 pruned"
-    lines = result_text(result(), states=states).splitlines()
-    place = next(place for place, text in enumerate(lines) if "proposals:" in text)
-    assert lines[place + 1] == f"  {states}"
-
-
-def test_a_single_seed_is_counted_as_one():
-    alone = entry("incumbent", 7, 95.0, [80.0], interval(80.0, 80.0))
-    text = result_text(result(entries=(alone,), difference=None, tuning_seeds=1))
-    assert "  1 tuning seed; optimistic" in text
-    assert line(text, "test score (IQM)").endswith("1 held-out seed")
 
 
 def test_of_a_long_front_the_first_are_shown():
