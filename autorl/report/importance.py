@@ -246,7 +246,7 @@ def noise_blocks(record: StudyRecord, rows: Sequence[ConfigurationRow]) -> list[
     return tried(lambda: [noise_text(seed_noise(np.array(table, ndmin=2)))], "seed noise")
 
 
-def noise_text(noise: Mapping[str, Any]) -> Text:
+def noise_text(noise: Mapping[Any, Any]) -> Text:
     """Say what `seed_noise` has measured."""
     return Text(
         f"Seed noise is {noise['noise_share']:.0%} of the variance between runs "
