@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_json, say, say_line
+from autorl.cli.progress import Way
 from autorl.cli.report import page_place, write_page
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.core.types import InputError, StudyError
@@ -85,7 +86,7 @@ def compare(
         # The studies of an optimizer differ in their seed alone: one of them is checked.
         spec = specs[name, seeds[-1]]
         check(spec, trainer_loader(spec))
-    results, charged = _run_all(specs, folder, workers, as_json=as_json, quiet=quiet)
+    results, charged = _run_all(specs, folder, Way(workers, as_json, quiet))
     comparison = compare_results(results, charged, base.seed, len(seeds))
     if as_json:
         print_json(comparison_dict(comparison))
@@ -113,25 +114,18 @@ def _compare_folders(
 
 
 def _run_all(
-    specs: Mapping[tuple[str, int], Spec],
-    folder: Path,
-    workers: int | None,
-    *,
-    as_json: bool,
-    quiet: bool,
+    specs: Mapping[tuple[str, int], Spec], folder: Path, way: Way
 ) -> tuple[dict[str, dict[int, Result]], dict[str, dict[int, int]]]:
     """Run studies, and return results and steps charged by optimizer and seed."""
     results: dict[str, dict[int, Result]] = {name: {} for name, _ in specs}
     charged: dict[str, dict[int, int]] = {name: {} for name, _ in specs}
     for (name, seed), spec in specs.items():
         place = folder / _folder_name(name) / f"seed-{seed}"
-        if not quiet:
-            say_line(f"{name}, study seed {seed}: {place}", err=as_json)
+        if not way.quiet:
+            say_line(f"{name}, study seed {seed}: {place}", err=way.as_json)
         study = create_or_open(spec, place, option="--out")
         try:
-            results[name][seed] = run_study(
-                study, workers=workers, search=True, as_json=as_json, quiet=quiet
-            )
+            results[name][seed] = run_study(study, way)
             charged[name][seed] = study.driver.charges.steps
             if results[name][seed].problem:
                 say(f"autorl: {place}: {results[name][seed].problem}", err=True)

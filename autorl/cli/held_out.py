@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
+from autorl.cli.progress import Way
 from autorl.cli.run import drive, run_study
 from autorl.core.types import StudyError
 from autorl.report.text import result_dict, schedule_text
@@ -43,13 +44,14 @@ def on_test_seeds(
         own_seeds: Also train its tuning seeds again; compare with the record, to the last bit.
     """
     place = None if write is None else free_output(write, (".yaml", ".yml"), replace=replace)
+    way = Way(workers, as_json, quiet)
     with closing(Study.open(folder, trust=trust)) as study:
         if seeds is not None and seeds != len(study.spec.plan.test):
             study.add_test_seeds(seeds)
         if not schedule and place is None and not own_seeds:
-            drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
+            drive(study, way, search=False)
             return
-        result = run_study(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
+        result = run_study(study, way, search=False)
         if place is not None:
             # Before the seeds are trained again, which may take hours.
             write_output(place, schedule_study(study.spec, study.result().incumbent.schedule))

@@ -10,8 +10,9 @@ import typer
 
 from autorl.cli.landscape_options import ROOT
 from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
+from autorl.cli.progress import Way
 from autorl.cli.rows import show_written
-from autorl.cli.run import overrides_of, print_plan, run_study, stopped
+from autorl.cli.run import overrides_of, print_plans, run_study, stopped
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.population.task_families import TaskFamily, read_task_family
@@ -70,7 +71,7 @@ def build(
 
     def train(opened: Study) -> None:
         try:
-            run_study(opened, workers=workers, search=True, as_json=as_json, quiet=quiet)
+            run_study(opened, Way(workers, as_json, quiet))
         except KeyboardInterrupt as error:
             # `create_or_open` takes up what is trained so far.
             raise stopped(error, "the same command goes on") from None
@@ -111,7 +112,7 @@ def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:
     Its cost, or of a population the plan of its study.
     """
     if plan.is_lineage:
-        print_plan(plan.spec, as_json=as_json)
+        print_plans([plan.spec], as_json=as_json)
         return
     cost = build_cost(plan, workers)
     if not as_json:

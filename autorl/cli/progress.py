@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from autorl.core.plain_text import counted, number
 from autorl.report.live import LEAST_SHARE
@@ -22,17 +22,31 @@ LINE_SECONDS = 5.0
 _UNFINISHED = 0.99  # most of a search that is shown while anything runs
 
 
+class Way(NamedTuple):
+    """How a command runs studies.
+
+    Attributes:
+        workers: slots; None: as the study file says.
+        as_json: whether standard output is for one JSON document.
+        quiet: whether nothing is shown meanwhile.
+    """
+
+    workers: int | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+
 @contextmanager
 def reporting(
-    names: Mapping[Study, str], *, as_json: bool = False, quiet: bool = False
+    names: Mapping[Study, str], way: Way
 ) -> Iterator[Callable[[Study, Progress], None] | None]:
     """Show how studies go, and give the function that takes their progress.
 
     It is None when nothing is to be shown. Lines go to standard output, or to standard error when
     that is for JSON. A name stands before every line of its study, unless it is empty.
     """
-    stream = sys.stderr if as_json else sys.stdout
-    if quiet:
+    stream = sys.stderr if way.as_json else sys.stdout
+    if way.quiet:
         yield None
         return
     bar = _bar(stream) if stream.isatty() else None

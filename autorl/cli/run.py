@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from autorl.cli.options import AsJson, Quiet, Storage, Workers, print_json, say, say_line
-from autorl.cli.progress import reporting
+from autorl.cli.progress import Way, reporting
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.core.plain_text import counted
 from autorl.core.signals import exit_code, reason
@@ -84,33 +84,27 @@ def tune(
     overrides = {key: value for key, value in changes.items() if value is not None}
     # `--set` comes last: it wins over options with names of their own.
     overrides |= overrides_of(settings)
-    if len(sources) > 1 or is_folder_of_studies(sources[0]):
+    several = len(sources) > 1 or is_folder_of_studies(sources[0])
+    if several:
         specs = read_studies(sources_of(sources), overrides)
         folders = [(out or STUDIES) / spec.name for spec in specs]
-        if dry_run:
-            plans = [make_plan(spec) for spec in specs]
-            if as_json:
-                print_json([plan_dict(plan) for plan in plans])
-                return
-            for place, plan in zip(folders, plans, strict=True):
-                say(f"== {place}\n{plan_text(plan)}\n")
-            share = counted(shared_workers(specs), "worker")
-            say(
-                f"{counted(len(specs), 'study')} share {share}, in turns; each has the table it "
-                "has alone"
-            )
-            return
-        _tune_together(specs, folders, workers, as_json=as_json, quiet=quiet)
-        return
-    spec = read_study(sources[0], overrides)
-    folder = out or STUDIES / spec.name
+    else:
+        specs = [read_study(sources[0], overrides)]
+        folders = [out or STUDIES / specs[0].name]
     if dry_run:
-        print_plan(spec, as_json=as_json)
+        print_plans(specs, folders if several else None, as_json=as_json)
         return
-    with closing(_create(spec, folder)) as study:
-        for text in () if quiet else cautions_before(spec):
-            say_line(f"caution: {text}", err=True)
-        drive(study, as_json=as_json, quiet=quiet)
+    studies = _begun(specs, folders)
+    for spec in () if quiet else specs:
+        for text in cautions_before(spec):
+            say_line(f"caution: {f'{spec.name}: ' if several else ''}{text}", err=True)
+    # Alone, a study has had its workers set in its file.
+    way = Way(workers if several else None, as_json, quiet)
+    if several:
+        drive_together(studies, way)
+        return
+    with closing(studies[0]) as study:
+        drive(study, way)
 
 
 def resume(
@@ -132,6 +126,7 @@ def resume(
         folders: The study's folder, or several.
         runs: Add N full runs (or configurations) to the budget, also without the +.
     """
+    way = Way(workers, as_json, quiet)
     more: float | None = None
     if runs is not None:
         try:
@@ -150,7 +145,7 @@ def resume(
         studies = open_studies(folders, trust=trust)
         for study in studies:
             _say_how_it_stands(study, f"{study.store.folder}: ")
-        drive_together(studies, workers=workers, as_json=as_json, quiet=quiet)
+        drive_together(studies, way)
         return
     if storage is not None:
         study_folder(storage_url(storage, Path.cwd()), folders[0])
@@ -159,7 +154,7 @@ def resume(
             _say_how_it_stands(study)
         else:
             study.extend(more)
-        drive(study, workers=workers, as_json=as_json, quiet=quiet, more=more)
+        drive(study, way, more=more)
 
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
@@ -184,50 +179,43 @@ def overrides_of(settings: list[str] | None) -> dict[str, Any]:
     return values
 
 
-def _create(spec: Spec, folder: Path) -> Study:
-    study, aside = create_anew(spec, folder)
-    if aside is not None:
-        say_line(f"autorl: {folder}: no run had ended well, moved to {aside}", err=True)
-    return study
-
-
-def print_plan(spec: Spec, *, as_json: bool) -> None:
-    """Print what `--dry-run` says."""
-    plan = make_plan(spec)
-    if as_json:
-        print_json(plan_dict(plan))
-    else:
-        say(plan_text(plan))
-
-
-def _tune_together(
-    specs: Sequence[Spec],
-    folders: Sequence[Path],
-    workers: int | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Begin several studies, and run them to their ends."""
-    for folder in folders:
+def _begun(specs: Sequence[Spec], folders: Sequence[Path]) -> list[Study]:
+    """Begin studies, all of them or none."""
+    for folder in folders if len(folders) > 1 else ():
         refuse_existing(folder)
     studies: list[Study] = []
     try:
         for spec, folder in zip(specs, folders, strict=True):
-            studies.append(_create(spec, folder))
+            study, aside = create_anew(spec, folder)
+            studies.append(study)
+            if aside is not None:
+                say_line(f"autorl: {folder}: no run had ended well, moved to {aside}", err=True)
     except BaseException:
         for study in studies:
             study.close()
         raise
-    for spec in specs:
-        for text in () if quiet else cautions_before(spec):
-            say_line(f"caution: {spec.name}: {text}", err=True)
-    drive_together(studies, workers=workers, as_json=as_json, quiet=quiet)
+    return studies
 
 
-def drive_together(
-    studies: Sequence[Study], *, workers: int | None, as_json: bool, quiet: bool
+def print_plans(
+    specs: Sequence[Spec], folders: Sequence[Path] | None = None, *, as_json: bool
 ) -> None:
+    """Print what `--dry-run` says, of several studies with their folders."""
+    plans = [make_plan(spec) for spec in specs]
+    if as_json:
+        documents = [plan_dict(plan) for plan in plans]
+        print_json(documents[0] if folders is None else documents)
+    elif folders is None:
+        say(plan_text(plans[0]))
+    else:
+        for place, plan in zip(folders, plans, strict=True):
+            say(f"== {place}\n{plan_text(plan)}\n")
+        share = counted(shared_workers(specs), "worker")
+        studies = counted(len(specs), "study")
+        say(f"{studies} share {share}, in turns; each has the table it has alone")
+
+
+def drive_together(studies: Sequence[Study], way: Way) -> None:
     """Run several studies to their ends, print their results and close them.
 
     Ctrl-C, SIGTERM and SIGHUP stop all of them, as `drive` says.
@@ -241,9 +229,9 @@ def drive_together(
     try:
         for study in studies:
             _say_changes(study, f"{names[study]}: ")
-        with reporting(names, as_json=as_json, quiet=quiet) as progress:
-            ends = run_together(studies, workers, progress)
-        _print_ends(ends, as_json=as_json)
+        with reporting(names, way) as progress:
+            ends = run_together(studies, way.workers, progress)
+        _print_ends(ends, as_json=way.as_json)
         failed = [str(ended.study.store.folder) for ended in ends if _problem_of(ended)]
         if failed:
             raise StudyError(
@@ -287,15 +275,7 @@ def _print_ends(ends: Sequence[Ended], *, as_json: bool) -> None:
         say()
 
 
-def drive(
-    study: Study,
-    *,
-    workers: int | None = None,
-    search: bool = True,
-    as_json: bool = False,
-    quiet: bool = False,
-    more: float | None = None,
-) -> None:
+def drive(study: Study, way: Way, *, search: bool = True, more: float | None = None) -> None:
     """Run a study to its end and print the result.
 
     It shows how it goes, and says where the `more` runs that its budget was given trained nothing.
@@ -310,8 +290,8 @@ def drive(
     was_exhausted = driver.search_end is SearchEnd.OPTIMIZER  # it was said at the start
     proposed = _proposals(study)
     try:
-        result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
-        _print_result(result, study, as_json=as_json)
+        result = run_study(study, way, search=search)
+        _print_result(result, study, as_json=way.as_json)
         exhausted = driver.search_end is SearchEnd.OPTIMIZER
         unused = unspent(study.spec, driver.search_end, driver.budget.spent)
         if unused and exhausted and not was_exhausted:
@@ -346,20 +326,17 @@ def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
     return typer.Exit(exit_code(error))
 
 
-def run_study(
-    study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool
-) -> Result:
+def run_study(study: Study, way: Way, *, search: bool = True) -> Result:
     """Run a study to its end, and show how it goes.
 
-    `workers`: slots, None = as the study file says. Changes since earlier sessions are said even if
-    quiet.
+    Changes since earlier sessions are said even if quiet.
     """
     _say_changes(study)
     executor = None
-    if workers is not None:
-        executor = make_executor(study.spec, study.load, workers, study.store.folder)
+    if way.workers is not None:
+        executor = make_executor(study.spec, study.load, way.workers, study.store.folder)
     try:
-        with reporting({study: ""}, as_json=as_json, quiet=quiet) as progress:
+        with reporting({study: ""}, way) as progress:
             shown = None if progress is None else partial(progress, study)
             return study.run(shown, executor, search=search)
     finally:

@@ -194,7 +194,7 @@ def importance_blocks(space: Space, rows: Sequence[ConfigurationRow], label: str
     fit = float(spearman(scores[known], forest.predicted[known]))
     about = f"{said} · fit: out-of-bag rank correlation {fit:.2f}"
     mean = shares.mean(axis=0)
-    spread = shares.std(axis=0)
+    spread = shares.std(axis=0, ddof=1) if len(shares) > 1 else np.zeros(len(mean))
     order = np.argsort(-mean, kind="stable")[:_MOST_BARS]
     interval = (np.maximum(mean - spread, 0.0)[order], (mean + spread)[order])
     y = Axis("", categories=tuple(items[place].name for place in order))

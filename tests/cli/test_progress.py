@@ -8,7 +8,7 @@ import pytest
 from cli_support import STUDY, autorl, study_file
 
 from autorl.cli import progress as module
-from autorl.cli.progress import Reporter, RuleProgress, reporting
+from autorl.cli.progress import Reporter, RuleProgress, Way, reporting
 from autorl.study import Progress, Study
 from autorl.study.spec import load_spec
 
@@ -122,7 +122,7 @@ def test_a_terminal_gets_a_bar_for_each_study(monkeypatch):
     monkeypatch.setattr("sys.stdout", stream)
     monkeypatch.setattr(module, "_bar", lambda to: bars.append(made(to)) or bars[-1])
     studies = {Study.in_memory(load_spec(STUDY)): name for name in ("first", "second")}
-    with reporting(studies) as show:
+    with reporting(studies, Way()) as show:
         for study in studies:
             show(study, replace(START, best=12.5, best_proposal=2))
         bars[0].refresh()
