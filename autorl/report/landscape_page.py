@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from autorl.trainers.language.overoptimization import fit, frontier, policies
 _MOST_ROWS = 500
 _MOST_DEPENDENCES = 4
 _MOST_POLICIES = 800
+_MOST_NOTES = 4
 
 
 def landscape_html(data: Landscape) -> str:
@@ -43,12 +43,13 @@ def landscape_html(data: Landscape) -> str:
     its place.
     """
     manifest = data.manifest
-    matters, order = importance_blocks(data)
+    matters, order = _matters(data)
     trials, ranked = _trials(data)
     label = f"{manifest.objective.metric} (mean over seeds)"
     space = data.space
+    cautions = [Text(text, "caution") for text in manifest.notes[:10]]
     sections = [
-        Section("best", "Result", [*_best(data), *_cautions(data)], half=True),
+        Section("best", "Result", [*_best(data), *cautions], half=True),
         Section("data", "Data", [_facts(data)], half=True),
         Section("importance", "What matters", [Row(matters), *_dependences(data, order)]),
         Section("ranking", "Best configurations", ranked),
@@ -58,7 +59,7 @@ def landscape_html(data: Landscape) -> str:
             [*parallel(space, trials, label), *slices(space, trials, label)],
         ),
         Section("learning", "Learning", _learning(data)),
-        Section("noise", "Noise and choice", [*noise_blocks(data), *_choice(data)]),
+        Section("noise", "Noise and choice", _noise(data)),
         Section("proxy", "Proxy and gold", _proxy(data)),
         Section("provenance", "Provenance", [_provenance(data)]),
     ]
@@ -82,10 +83,6 @@ def _facts(data: Landscape) -> Table:
     return Table((), rows)
 
 
-def _cautions(data: Landscape) -> list[Block]:
-    return [Text(text, "caution") for text in data.manifest.notes[:10]]
-
-
 def _best(data: Landscape) -> list[Block]:
     """Say which configuration is best, by test seeds where there are any."""
 
@@ -105,19 +102,14 @@ def _best(data: Landscape) -> list[Block]:
 
 def _dependences(data: Landscape, order: list[str]) -> list[Block]:
     """Draw how the score depends on what matters most."""
-
-    def dependence(name: str) -> list[Block]:
-        return [drawn(analysis.analyse(data, "dependence", [name]))]
-
     figures = [
         block
         for name in order[:_MOST_DEPENDENCES]
-        for block in tried(partial(dependence, name), f"dependence on {name}")
+        for block in _answered(data, "dependence", f"dependence on {name}", [name])
     ]
     if not order:
         return []
-    interaction = answered(lambda: analysis.analyse(data, "interaction", order[:8]), "interaction")
-    return [*small(figures), *interaction]
+    return [*small(figures), *_answered(data, "interaction", "interaction", order[:8])]
 
 
 def _trials(data: Landscape) -> tuple[list[Trial], list[Block]]:
@@ -164,17 +156,14 @@ def _learning(data: Landscape) -> list[Block]:
         "budget": "early choice",
         "over-time": "importance over time",
     }
-    return [
-        Row([block for kind, name in names.items() for block in answered(_asked(data, kind), name)])
-    ]
+    return [Row([block for kind, name in names.items() for block in _answered(data, kind, name)])]
 
 
-def _asked(data: Landscape, kind: str) -> Callable[[], Answer]:
-    return lambda: analysis.analyse(data, kind)
+def _noise(data: Landscape) -> list[Block]:
+    """Say how much is seed noise, and draw what choosing gains and what phases change."""
 
-
-def _choice(data: Landscape) -> list[Block]:
-    """Draw what choosing gains, how many results differ, and what phases change."""
+    def seed_noise() -> list[Block]:
+        return [noise_text(analysis.analyse(data, "noise").table.iloc[0].to_dict())]
 
     def redundancy() -> list[Block]:
         row = analysis.analyse(data, "redundancy").table.iloc[0]
@@ -184,10 +173,11 @@ def _choice(data: Landscape) -> list[Block]:
         )
         return [Text(text)]
 
-    figures = answered(_asked(data, "tunability"), "tunability")
+    figures = _answered(data, "tunability", "tunability")
     if len(data.phases) > 1:
-        figures += answered(_asked(data, "phases"), "phases")
-    return [*tried(redundancy, "redundancy"), Row(figures)]
+        figures += _answered(data, "phases", "phases")
+    said = [*tried(seed_noise, "seed noise"), *tried(redundancy, "redundancy")]
+    return [*said, Row(figures)]
 
 
 def _proxy(data: Landscape) -> list[Block]:
@@ -263,45 +253,22 @@ def _pairs(values: Any) -> str:
     return ", ".join(f"{name} {value_text(plain(value))}" for name, value in values.items())
 
 
-_MOST_NOTES = 4
+def _answered(data: Landscape, kind: str, name: str, about: Sequence[str] = ()) -> list[Block]:
+    """Draw what an analysis says about hyperparameters, or say why it says nothing."""
+    return tried(lambda: [_drawn(analysis.analyse(data, kind, about))], name)
 
 
-def answered(ask: Callable[[], Answer], name: str) -> list[Block]:
-    """Draw an answer with its notes, or say why there is none.
-
-    Args:
-        ask: gives the answer.
-        name: of the analysis.
-    """
-    return tried(lambda: [drawn(ask())], name)
-
-
-def drawn(answer: Answer) -> Figure:
+def _drawn(answer: Answer) -> Figure:
     """Draw an answer with its notes below."""
     return Figure(analysis.chart_of(answer), answer.kind, answer.notes[:_MOST_NOTES])
 
 
-def importance_blocks(data: Landscape) -> tuple[list[Block], list[str]]:
-    """Draw how much each hyperparameter matters, and the top two together.
-
-    Returns:
-        The blocks, and the hyperparameters, most important first; none if it is unknown.
-    """
-    order: list[str] = []
-
-    def importances() -> list[Block]:
+def _matters(data: Landscape) -> tuple[list[Block], list[str]]:
+    """Draw importances, and return the hyperparameters, most important first, if they are known."""
+    try:
         answer = analysis.importance(data)
-        order.extend(str(name) for name in answer.table["hyperparameter"])
-        return [drawn(answer)]
-
-    blocks = tried(importances, "importance")
-    if len(order) > 1:
-        blocks += answered(lambda: analysis.analyse(data, "surface", order[:2]), "surface")
-    return blocks, order
-
-
-def noise_blocks(data: Landscape) -> list[Block]:
-    """Say how much of the variance is seed noise."""
-    return tried(
-        lambda: [noise_text(analysis.analyse(data, "noise").table.iloc[0].to_dict())], "seed noise"
-    )
+    except InputError as error:
+        return [Text(f"importance: {error.message}.", "note")], []
+    order = [str(name) for name in answer.table["hyperparameter"]]
+    surface = _answered(data, "surface", "surface", order[:2]) if len(order) > 1 else []
+    return [_drawn(answer), *surface], order
