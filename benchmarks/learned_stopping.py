@@ -30,10 +30,9 @@ from autorl.core import seeds
 from autorl.core.types import Config, Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.optimizers.learned_stop import LearnedStop
-from autorl.optimizers.priors.curves import Curves
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_curves import reference_curves
-from autorl.optimizers.priors.table import FEWEST, TaskTable
+from autorl.optimizers.priors.table import FEWEST, Curves, TaskTable
 from autorl.space import load_space
 from autorl.statistics import parse_reduction
 

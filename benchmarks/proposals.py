@@ -195,9 +195,8 @@ def synthetic_prior(space: Any) -> Mapping[str, Any]:
     import numpy as np
 
     from autorl.optimizers.priors.build import fitted_prior
-    from autorl.optimizers.priors.curves import unit_scores
     from autorl.optimizers.priors.sources import Gathered
-    from autorl.optimizers.priors.table import TaskTable
+    from autorl.optimizers.priors.table import TaskTable, unit_scores
 
     tables = []
     for task in range(TASKS):

@@ -9,7 +9,7 @@ import typer
 
 from autorl.cli.options import Folder, say, say_line
 from autorl.core.types import InputError
-from autorl.optimizers.priors.used import prior_text
+from autorl.optimizers.model_share import prior_text
 from autorl.report.formats import FORMATS, candidates, render
 from autorl.report.reading import open_view
 

@@ -13,9 +13,9 @@ import yaml
 
 from autorl.cli.options import AsJson, print_json, say
 from autorl.core.types import InputError
+from autorl.optimizers.model_share import OPTIMIZER
 from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, find_prior
 from autorl.optimizers.priors.study_prior import study_prior_of
-from autorl.optimizers.priors.used import OPTIMIZER
 from autorl.space import read_document
 from autorl.store.outputs import write_whole
 from autorl.study.spec import Spec, load_spec

@@ -13,7 +13,7 @@ from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers.base import History, Record, violation
 from autorl.optimizers.priors.ensemble import Columns, normal_scores
 from autorl.optimizers.priors.mapping import places_of
-from autorl.optimizers.priors.table import Array
+from autorl.optimizers.priors.packed import Array
 from autorl.space import Space
 
 LATEST = 192  # outcomes the process is conditioned on, beside the best
@@ -50,7 +50,6 @@ class OwnResults:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._columns = Columns(space)
-        self._used = np.ones(len(self._columns.choices), dtype=bool)
         self._log: list[Scored | Failed] = []
         self._fit: tuple[int, tuple[float, ...]] = (0, ())  # a cache
 
@@ -61,16 +60,15 @@ class OwnResults:
 
     def rows(self, configs: Sequence[Config]) -> Array:
         """Encode configurations as rows of the process."""
-        return self._columns.rows(places_of(self._space, configs), self._used)
+        return self._columns.rows(places_of(self._space, configs))
 
     def distances(self, rows: Array, others: Array) -> Array:
         """Return distances of rows, shape (n, k).
 
         A category is at distance 1 of another.
         """
-        numeric = self._columns.n_numeric(self._used)
-        squares = gp.weighted_distances(rows, others, numeric, np.ones(rows.shape[1]))
-        return np.sqrt(squares)
+        equally = np.ones(rows.shape[1])
+        return np.sqrt(gp.weighted_distances(rows, others, self._columns.n_numeric, equally))
 
     def belief(self, history: History) -> OwnBelief | None:
         """Condition the process on what is known.
@@ -89,7 +87,7 @@ class OwnResults:
         configs = tuple(record.proposal.config for record in records)
         values = normal_scores(ranks(records))
         pending = [history[number].proposal.config for number in history.pending]
-        numeric = self._columns.n_numeric(self._used)
+        numeric = self._columns.n_numeric
         posterior = gp.Posterior(logs, self.rows(configs), values, self.rows(pending), numeric)
         return OwnBelief(configs, values, posterior.left_out(), posterior)
 
@@ -99,8 +97,8 @@ class OwnResults:
         if self._fit[0] != count:
             records = as_they_were(self._log[:count], history)
             rows = self.rows([record.proposal.config for record in records])
-            numeric = self._columns.n_numeric(self._used)
-            self._fit = count, gp.fit(rows, normal_scores(ranks(records)), numeric)
+            logs = gp.fit(rows, normal_scores(ranks(records)), self._columns.n_numeric)
+            self._fit = count, logs
         return self._fit[1]
 
 

@@ -349,8 +349,7 @@ class Encoding:
         self._defaults = np.array([item.to_unit(item.default) for item in items])
         self._is_category = np.array([item.type == "categorical" for item in items])
         self._columns = Columns(space)
-        self._used = np.ones(len(self._columns.choices), dtype=bool)
-        self.n_numeric = self._columns.n_numeric(self._used)
+        self.n_numeric = self._columns.n_numeric
 
     def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
         """Encode runs as rows, shape (runs, 2 + n).
@@ -359,7 +358,7 @@ class Encoding:
         """
         span = math.log(steps[-1] / steps[0]) or 1.0
         places = places_of(self._space, [run.config for run in runs])
-        rows = self._columns.rows(places, self._used)
+        rows = self._columns.rows(places)
         rows[:, 1] = np.log([run.until / steps[0] for run in runs]) / span
         return rows
 

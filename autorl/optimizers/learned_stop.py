@@ -31,15 +31,7 @@ from autorl.optimizers._beat_probability import BeatProbability, Reference, Stan
 from autorl.optimizers._cut_runs import CutRun, StopOptions, StoppingRule
 from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, option
 from autorl.optimizers.priors.packed import Array
-from autorl.optimizers.priors.sources import (
-    AUTO,
-    NONE,
-    STUDIES,
-    Gathered,
-    automatic_tables,
-    named_tables,
-    source_names,
-)
+from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, check_sources, gather
 from autorl.optimizers.priors.study_curves import StudyCurves, reference_curves, study_curves_of
 from autorl.statistics.reductions import parse_reduction
 
@@ -91,21 +83,17 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             InputError: `curves` is none of what it may be, or a source it names cannot be used.
         """
         curves = options.get("curves", AUTO)
-        prior = options.get("prior", AUTO)
-        names = source_names(curves, _CURVES_KEY, "curves")
+        check_sources(curves, _CURVES_KEY, "curves", (AUTO, NONE))
+        named = not isinstance(curves, str)
+        if curves == AUTO:  # those of the optimizer's prior, which reports its own faults
+            prior = options.get("prior", AUTO)
+            curves = prior if prior in (NONE, STUDIES) else AUTO
+            if isinstance(prior, Sequence) and not isinstance(prior, str):
+                curves = [name for name in prior if isinstance(name, str)]
         if options.get("curve_data") is not None or curves == NONE:
             return options
-        named = names is not None
-        if curves == AUTO:
-            if prior == NONE:
-                return options
-            # The optimizer reports other faults of its prior.
-            if isinstance(prior, Sequence) and not isinstance(prior, str):
-                names = [name for name in prior if isinstance(name, str)]
-        with_studies = curves == AUTO and prior == STUDIES
-        gathered = _gathered(names, surroundings, studies=with_studies)
         made = reference_curves(
-            gathered,
+            gather(curves, surroundings, _CURVES_KEY),
             surroundings.environment,
             n_seeds=surroundings.n_seeds,
             reduction=parse_reduction(surroundings.reduction),
@@ -140,7 +128,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         )
         lines: tuple[str, ...] = ("no reference curves: curves is none",)
         if self.options.curves != NONE:
-            lines = self.curves.lines()[:1]
+            lines = (self.curves.line(),)
         return (*super().outline(), rule, *lines)
 
     def cautions(self) -> tuple[str, ...]:
@@ -219,32 +207,15 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         return f"{text}, a check of the rule" if run.root in self._checked else text
 
 
-def _gathered(
-    names: Sequence[str] | None, surroundings: Surroundings, *, studies: bool
-) -> Gathered:
-    """Read the sources that are named, or all of the algorithm."""
-    algorithms = surroundings.algorithms
-    if names is None:
-        folder = surroundings.folder
-        return automatic_tables(folder, algorithms, surroundings.replays, studies=studies)
-    try:
-        return named_tables(names, surroundings.folder, algorithms)
-    except InputError as error:
-        # Found where curves are looked for, not where an optimizer's prior is.
-        located = InputError(error.message, file=error.file, key=_CURVES_KEY)
-        raise located from None
-
-
 def _curves_of(options: LearnedStopOptions) -> StudyCurves:
     """Return the reference curves that a study has, empty without any.
 
     Raises:
         InputError: landscapes are named and were not looked up, or the content was changed.
     """
-    names = source_names(options.curves, _CURVES_KEY, "curves")
     if options.curve_data is not None:
         return study_curves_of(options.curve_data)
-    if names is not None:
+    if not isinstance(options.curves, str):
         message = "landscapes are looked up when a study file is read: `curve_data` is missing"
         raise InputError(message, key="optimizer.curve_data")
     return StudyCurves()

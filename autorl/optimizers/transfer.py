@@ -43,22 +43,14 @@ from autorl.optimizers._own_results import OwnBelief, OwnResults, ranks
 from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, option
 from autorl.optimizers.cost_aware import Encoding
+from autorl.optimizers.model_share import PORTFOLIO
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, ensemble_of, gains, ranking_weights
 from autorl.optimizers.priors.mapping import places_of
-from autorl.optimizers.priors.sources import (
-    AUTO,
-    NONE,
-    STUDIES,
-    Gathered,
-    automatic_tables,
-    named_tables,
-    source_names,
-)
+from autorl.optimizers.priors.packed import Array
+from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, check_sources, gather
 from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
-from autorl.optimizers.priors.table import Array
-from autorl.optimizers.priors.used import PORTFOLIO
 from autorl.statistics.confirmation import SHARE
 from autorl.store.events import ENQUEUED
 
@@ -165,27 +157,19 @@ class Transfer(BaseOptimizer[TransferOptions]):
             InputError: `prior` is none of what it may be, or a source it names cannot be used.
         """
         prior = options.get("prior", AUTO)
-        names = source_names(prior, _PRIOR_KEY, "a prior", _WORDS)
+        check_sources(prior, _PRIOR_KEY, "a prior", _WORDS)
         beliefs = options.get("beliefs")
         if options.get("prior_data") is not None or (prior == NONE and not beliefs):
             return options
-        folder = surroundings.folder
-        gathered = Gathered()
-        if prior in (AUTO, STUDIES):
-            gathered = automatic_tables(
-                folder, surroundings.algorithms, surroundings.replays, studies=prior == STUDIES
-            )
-        elif names is not None:
-            gathered = named_tables(names, folder, surroundings.algorithms)
+        gathered = gather(prior, surroundings, _PRIOR_KEY)
+        space = surroundings.space
         if isinstance(beliefs, Mapping) and beliefs:
-            check_beliefs(beliefs, surroundings.space)
+            check_beliefs(beliefs, space)
             algorithm = ", ".join(surroundings.algorithms)
-            environment = surroundings.environment or ""
-            table = stated_table(beliefs, surroundings.space, algorithm, environment)
+            table = stated_table(beliefs, space, algorithm, surroundings.environment or "")
             gathered.groups.append([table])
-        made = fitted_prior(
-            gathered, surroundings.space, surroundings.environment, named=names is not None
-        )
+        named = not isinstance(prior, str)
+        made = fitted_prior(gathered, space, surroundings.environment, named=named)
         return {**options, "prior_data": made.to_dict()}
 
     @classmethod
@@ -207,7 +191,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def __init__(self, problem: Problem, options: TransferOptions) -> None:
         super().__init__(problem, options)
-        source_names(options.prior, _PRIOR_KEY, "a prior", _WORDS)
         self.prior = _prior_of(options, problem.space)
         self._own = OwnResults(problem.space)
         self._encoding = Encoding(problem.space)

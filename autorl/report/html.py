@@ -10,8 +10,7 @@ import yaml
 
 from autorl.core.masking import shareable, without_folders
 from autorl.core.plain_text import counted, number
-from autorl.optimizers.model_share import share_text
-from autorl.optimizers.priors.used import prior_text
+from autorl.optimizers.model_share import prior_text, share_text
 from autorl.report.checklist import checklist
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices

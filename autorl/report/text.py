@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from autorl.core.plain_text import all_counted, counted, number
 from autorl.core.plain_values import json_value, plain
 from autorl.core.types import Config
-from autorl.optimizers.model_share import share_dict, share_text
-from autorl.optimizers.priors.used import prior_text
+from autorl.optimizers.model_share import prior_text, share_dict, share_text
 from autorl.report.table import aligned, columns, one_line, table_of
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text

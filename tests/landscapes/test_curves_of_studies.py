@@ -9,7 +9,7 @@ from landscape_samples import SPACE, write
 from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import Objective
-from autorl.optimizers.priors.curves import read_curves
+from autorl.optimizers.priors.sources import read_curves
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
 from autorl.study.spec import load_spec, thaw

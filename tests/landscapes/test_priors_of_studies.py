@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 from autorl.cli import app
 from autorl.core.types import InputError
 from autorl.optimizers.priors.build import build_prior
-from autorl.optimizers.priors.curves import unit_scores
 from autorl.optimizers.priors.sources import automatic_tables, read_table
 from autorl.optimizers.priors.study_prior import study_prior_of
-from autorl.optimizers.priors.table import load_prior, save_prior
+from autorl.optimizers.priors.table import load_prior, save_prior, unit_scores
 from autorl.report.html import report_html
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
@@ -304,6 +303,6 @@ def test_a_prior_file_that_cannot_be_read_is_a_line_or_an_error(here):
     gathered = automatic_tables(here, ("dqn",))
     assert [table.prior for group in gathered.groups for table in group] == ["dqn"]
     (line,) = gathered.skipped
-    assert line.startswith("torn.json: no prior: not JSON")
+    assert line.startswith("torn: no prior: not JSON")
     with pytest.raises(InputError, match="no prior: not JSON"):
         named(here, ["torn"])

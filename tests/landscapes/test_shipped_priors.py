@@ -71,9 +71,9 @@ def test_those_of_arlbench_carry_its_licence_and_nothing_of_its_examination(prio
 def test_hyperparameters_have_the_names_of_stable_baselines3(priors):
     for algorithm, shared in (("ppo", 8), ("dqn", 7)):
         space = load_space(f"sb3/{algorithm}")
-        task = map_task(priors[f"arlbench-{algorithm}"].tasks[0], space)
-        assert task.recorded.sum() == shared
-        assert set(task.table.names) & set(space.names) >= {"learning_rate", "batch_size"}
+        table = priors[f"arlbench-{algorithm}"].tasks[0]
+        assert map_task(table, space).recorded.sum() == shared
+        assert set(table.names) & set(space.names) >= {"learning_rate", "batch_size"}
     renamed = shipped_priors.renamed
     assert renamed({"clip_eps": 0.2, "minibatch_size": 64}) == {"clip_range": 0.2, "batch_size": 64}
     without = {"use_target_network": False}

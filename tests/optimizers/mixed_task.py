@@ -1,4 +1,4 @@
-"""A function of five hyperparameters of every kind, two of them conditional; its largest value is 0."""
+"""Spaces of tasks, and a function of five hyperparameters of every kind, two of them conditional; its largest value is 0."""
 
 import numpy as np
 
@@ -16,6 +16,14 @@ MIXED = load_space(
             "b.y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
         },
         "conditions": {"a.x": "kind == 'a'", "b.y": "kind == 'b'"},
+    }
+)
+CUBE = load_space(
+    {
+        "hyperparameters": {
+            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+            for i in range(4)
+        }
     }
 )
 

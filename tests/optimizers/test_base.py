@@ -84,62 +84,11 @@ def test_a_score_must_have_one_value_per_objective():
         scripted(Done()).observe(Scored(0, (1.0, 2.0)))
 
 
-def proposal_to(until=10):
-    return Proposal(SPACE.default(), until)
-
-
-class Bare(BaseOptimizer[NoOptions]):
-    """Declares nothing and is done after the initial configurations."""
-
-    answer = Done()
-
-    def _ask(self, rng):
-        return self.answer
-
-
-def built(cls=Bare, **options):
-    return cls(make("random", SPACE, horizon=10, **options).problem, NoOptions())
-
-
 def test_optimizers_whose_plan_would_lose_a_place_take_no_enqueued_configuration():
     refusing = {name for name in REGISTRY if not find(name).takes_enqueued}
     assert refusing == {"cmaes", "de", "dehb", "grid", "pb2", "pbt", "phases", "schedule"}
     for name, taken in (("grid", False), ("random", True)):
         assert make(name, SPACE, horizon=10, stop="median").takes_enqueued is taken
-
-
-# -- the initial configurations ----------------------------------------------------------------
-
-
-def test_initial_configurations_are_proposed_whole_before_the_algorithm_is_asked():
-    optimizer = built(initial=({"x": 0.25}, {"x": 0.5}))
-    made = []
-    for number in range(3):
-        made.append(optimizer.ask(RNG))
-        optimizer.observe(Proposed(number, made[-1]))
-    assert [one.config["x"] for one in made] == [SPACE.default()["x"], 0.25, 0.5]
-    assert [one.origin for one in made] == ["default", "warm start", "warm start"]
-    assert {(one.until, one.parent, one.informed, one.meta) for one in made} == {
-        (10, None, False, proposal_to().meta)
-    }
-    assert optimizer.ask(RNG) == Done()
-
-
-# -- the history -------------------------------------------------------------------------------
-
-
-def test_later_events_reach_the_optimizer_after_the_history():
-    seen = []
-
-    class Watching(Bare):
-        def _observe(self, event):
-            seen.append((event, len(self.history), list(self.history.pending)))
-
-    optimizer = built(Watching)
-    events = [Proposed(0, proposal_to()), Scored(0, (1.0,))]
-    for event in events:
-        optimizer.observe(event)
-    assert seen == [(events[0], 1, [0]), (events[1], 1, [])]
 
 
 # -- the parts that are shared -----------------------------------------------------------------
@@ -149,12 +98,9 @@ def test_later_events_reach_the_optimizer_after_the_history():
     ("horizon", "count", "ends"),
     [
         (100, 4, (25, 50, 75, 100)),
-        (10, 3, (4, 7, 10)),
         (7, 2, (4, 7)),
-        (3, 3, (1, 2, 3)),
         (3, 9, (1, 2, 3)),
         (1, 5, (1,)),
-        (9, 1, (9,)),
         (49, 49, tuple(range(1, 50))),  # 49 * (1 / 49) is no 1 in floats
     ],
 )

@@ -1,16 +1,11 @@
 """Algorithm choice with every optimizer: one space of two algorithms, conditions, constraints and prefixes inside."""
 
-import importlib.util
-
 import pytest
 
-from autorl.core.types import Failed, InputError
-from autorl.optimizers import find, make, names
-from autorl.space import compile_algorithms, load_space, split_algorithm
+from autorl.optimizers import names
+from autorl.space import load_space, split_algorithm
 from autorl.study import Study
 from autorl.study.spec import load_spec
-from autorl.testing.optimizers import some_fail
-from autorl.testing.simulation import simulate
 
 FLOAT = {"type": "float", "changeable": True}
 PPO = {
@@ -41,60 +36,22 @@ DQN = {
     "conditions": {"tau": "update == soft"},
 }
 PARTS = {"ppo": load_space(PPO), "dqn": load_space(DQN)}
-SPACE = compile_algorithms(PARTS)
-OPTIONS = {
+
+
+COSTLY = {"gp", "smac"}
+CHOOSING = sorted({*names()} - COSTLY - {"phases", "schedule"})
+SETTINGS = {
     "cmaes": {"population_size": 4},
-    "gp": {"startup": 4},
     "grid": {"levels": 2},
-    "smac": {"startup": 6, "refit": 4},
+    "pb2": {"population": 8},
+    "pbt": {"population": 8},
     "tpe": {"startup": 5},
-    "pbt": {"population": 10},
-    "pb2": {"population": 10},
 }
-SLOW = ("gp", "smac")
-ONE_CONFIGURATION = ("schedule",)  # nothing is chosen: it replays what it is given
-NO_CHOICE = {"phases": "algorithm.* cannot change during training"}
-MARKS = (pytest.mark.slow, pytest.mark.cpu_seconds(900))
-MARKED = [pytest.param(name, marks=MARKS if name in SLOW else ()) for name in names()]
 
 
-def score(number, proposal):
-    name, own = split_algorithm(proposal.config)
-    return proposal.until / 100 + (own["lr"] * 100 if name == "ppo" else -abs(own["lr"] - 0.2))
-
-
-@pytest.mark.parametrize("name", MARKED)
-def test_every_optimizer_chooses_among_algorithms(name):
-    if name == "smac" and importlib.util.find_spec("smac") is None:
-        pytest.skip("the extra `smac` is not installed")
-    changeable = SPACE.changeable if find(name).partial else frozenset()
-
-    def factory():
-        return make(
-            name, SPACE, horizon=100, budget=40, changeable=changeable, **OPTIONS.get(name, {})
-        )
-
-    if name in NO_CHOICE:
-        with pytest.raises(InputError, match=NO_CHOICE[name]):
-            factory()
-        return
-    simulation = simulate(factory, score, 16 if name in SLOW else 40, lag=3, fail=some_fail, seed=2)
-    assert any(isinstance(event, Failed) for event in simulation.events)
-    chosen = set()
-    for proposal in simulation.proposals:
-        SPACE.check(proposal.config)
-        algorithm, own = split_algorithm(proposal.config)
-        PARTS[algorithm].check(
-            own
-        )  # exactly its own active hyperparameters, without their prefix, rules kept
-        assert {key.partition(".")[0] for key in proposal.config} == {"algorithm", algorithm}
-        chosen.add(algorithm)
-    assert chosen == ({"ppo"} if name in ONE_CONFIGURATION else {"ppo", "dqn"})
-
-
-@pytest.mark.parametrize("name", ["asha", "pbt", "rising_bandits", "tpe"])
-def test_a_study_trains_what_was_chosen(name, tmp_path):
-    """Through the study file: each segment has the trainer and the hyperparameters of its own algorithm."""
+@pytest.mark.parametrize("name", CHOOSING)
+def test_a_study_trains_what_was_chosen(name):
+    """Each segment has the trainer and the hyperparameters of its own algorithm, under its rules."""
     trainer = {"name": "synthetic", "kwargs": {"optimum": {"lr": 0.5}}}
     file = {
         "algorithms": {
@@ -102,20 +59,22 @@ def test_a_study_trains_what_was_chosen(name, tmp_path):
             "dqn": {"trainer": trainer, "space": DQN},
         },
         "fidelity": {"steps": 100, "evaluations": 2},
-        "optimizer": {"name": name, **({"population": 6} if name == "pbt" else {})},
-        "budget": {"configurations": 8},
+        "optimizer": {"name": name, **SETTINGS.get(name, {})},
+        "budget": {"configurations": 12},
         "seeds": {"tuning": 1, "test": 0},
         "executor": {"name": "in_process"},
         "test": {"top": 0},
     }
-    study = Study.create(load_spec(file), tmp_path / "study")
+    study = Study.in_memory(load_spec(file))
     try:
-        result = study.run()
-        rows = study.store.query(
-            "SELECT runs.algorithm, config, runs.status FROM runs JOIN configurations USING (config_id)"
-        )
+        assert study.run().incumbent is not None
+        configs = [one.config for one in study.driver.lineage.proposals.values()]
+        statuses = study.store.query("SELECT DISTINCT status FROM runs")
     finally:
         study.close()
-    assert result.incumbent is not None
-    assert rows
-    assert {status for _, _, status in rows} == {"done"}
+    assert statuses == [("done",)]
+    for config in configs:
+        algorithm, own = split_algorithm(config)
+        PARTS[algorithm].check(own)  # exactly its own active hyperparameters, without their prefix
+        assert {key.partition(".")[0] for key in config} == {"algorithm", algorithm}
+    assert {config["algorithm"] for config in configs} == {"ppo", "dqn"}

@@ -105,13 +105,6 @@ def test_a_space_with_almost_no_valid_point_is_refused(monkeypatch):
 SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
 
 
-def test_a_single_configuration_is_enough():
-    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, configurations=1)
-    assert isinstance(optimizer.ask(np.random.default_rng(0)), Proposal)
-    with pytest.raises(InputError, match="configurations"):
-        make("phases", SPACE, horizon=100, changeable={"x"}, configurations=0)
-
-
 def test_kept_are_those_that_may_begin_the_next_phase_and_the_one_the_present_began_with():
     optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, phases=2, configurations=2)
     for number in range(2):
@@ -192,9 +185,6 @@ def test_what_cannot_change_is_refused_unless_it_is_constant():
         make("phases", space, horizon=90)
 
 
-CHANGEABLE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
-
-
 # -- random, Sobol, grid -----------------------------------------------------------------------------
 
 
@@ -214,7 +204,7 @@ def test_a_proposal_of_the_caller_takes_no_place_of_a_design(name, key, origin):
 
 def phases(count=2, **options):
     options = {"horizon": 90, "changeable": {"x"}, "configurations": count, **options}
-    return make("phases", CHANGEABLE, **options)
+    return make("phases", SPACE, **options)
 
 
 def test_of_equal_runs_a_phase_goes_on_from_the_earlier_and_never_from_one_that_cannot():

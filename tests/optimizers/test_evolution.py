@@ -6,10 +6,10 @@ import statistics
 import numpy as np
 import pytest
 from driving import proposed
+from mixed_task import CUBE
 
-from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status, Wait
+from autorl.core.types import Failed, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
-from autorl.optimizers.base import Record
 from autorl.optimizers.de import cross, point_of, rank
 from autorl.optimizers.hyperband import Bracket
 from autorl.space import load_space
@@ -17,14 +17,6 @@ from autorl.testing.optimizers import assert_alike, space_of
 from autorl.testing.simulation import replayed, simulate
 
 SPACE = space_of("continuous")
-CUBE = load_space(
-    {
-        "hyperparameters": {
-            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
-            for i in range(4)
-        }
-    }
-)
 
 
 def sphere(vector):
@@ -235,22 +227,6 @@ def test_scores_of_different_lengths_are_never_compared():
     assert best[25] > best[50] > best[100]
 
 
-def test_failures_neither_enter_a_population_nor_are_promoted():
-    def fail(number, proposal):
-        return Status.CRASH if number % 3 == 0 else None
-
-    simulation = simulate(dehb(), by_x, 4 * CYCLE, lag=2, fail=fail)
-    optimizer = replayed(dehb(), simulation.events)
-    occupants = {
-        record.id for members in optimizer._members.values() for record in members.records()
-    }
-    assert occupants
-    assert not any(number % 3 == 0 for number in occupants)
-    assert not any(
-        p.resume_from is not None and p.resume_from % 3 == 0 for p in simulation.proposals
-    )
-
-
 def test_a_warm_start_is_trained_although_the_first_bracket_is_full():
     warm = [SPACE.from_unit(np.full(3, 0.1 * k)) for k in range(1, 9)]
     proposals = simulate(dehb(initial=warm), by_x, 2 * CYCLE).proposals
@@ -381,13 +357,6 @@ def test_better_than_random_search_on_the_same_functions():
         ]
         better += sum(ours(function, seed) < value for seed, value in enumerate(at_random))
     assert better >= 19  # of 24; a fair coin gives so many once in 300
-
-
-# -- moves -------------------------------------------------------------------------------------------
-
-
-def record(number, outcome):
-    return Record(number, Proposal(Config(x=0.5), 10), outcome)
 
 
 # -- DEHB --------------------------------------------------------------------------------------------

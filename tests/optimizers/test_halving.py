@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from driving import ask, proposed, tell
+from mixed_task import CUBE
 
 from autorl.core.types import (
     Config,
@@ -27,12 +28,6 @@ from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
 
 SPACE = space_of("continuous")
-
-
-def root(proposals, number):
-    while proposals[number].resume_from is not None:
-        number = proposals[number].resume_from
-    return number
 
 
 def quality(number, proposal):
@@ -67,29 +62,6 @@ def test_a_bracket_trains_exactly_its_new_steps():
     )
     assert Counter(proposal.until for proposal in simulation.proposals) == {10: 9, 30: 3, 90: 1}
     assert steps_trained(simulation.proposals) == 9 * 10 + 3 * 20 + 60
-
-
-@pytest.mark.parametrize("lag", [1, 4])
-def test_the_best_of_each_rung_go_on_from_their_own_checkpoints(lag):
-    simulation = simulate(
-        lambda: make("successive_halving", SPACE, horizon=90, eta=3, rungs=3), quality, 24, lag=lag
-    )
-    proposals = simulation.proposals
-    first = {
-        number: p.config["x"]
-        for number, p in enumerate(proposals)
-        if p.meta["bracket"] == 0 and p.until == 10
-    }
-    best = sorted(first, key=first.get, reverse=True)
-    second = [
-        root(proposals, n)
-        for n, p in enumerate(proposals)
-        if p.meta["bracket"] == 0 and p.until == 30
-    ]
-    assert second == best[:3]
-    for proposal in proposals:
-        if proposal.resume_from is not None:
-            assert proposal.config == proposals[proposal.resume_from].config
 
 
 def test_a_bracket_without_survivors_ends_and_short_rungs_are_filled_from_what_is_left():
@@ -232,15 +204,6 @@ def test_seeds_race_at_every_length(name):
     assert all(len({end for _, end in cuts.values()}) == 1 for cuts in ends.values())
 
 
-@pytest.mark.parametrize(("rungs", "least"), [(3, 1.45), (4, 1.5), (5, 1.6)])
-def test_asha_with_continuation_trains_fewer_steps_for_the_same_promotions(rungs, least):
-    """The ratio tends to rungs / (1 + (rungs - 1) / 2) with eta 2: 1.5, 1.6, 1.67."""
-    proposals = simulate(
-        lambda: make("asha", SPACE, horizon=1000, eta=2, rungs=rungs), quality, 200, lag=8
-    ).proposals
-    assert sum(proposal.until for proposal in proposals) >= least * steps_trained(proposals)
-
-
 def test_the_schedule_of_a_budget_and_a_caution_about_early_rungs():
     optimizer = make("hyperband", SPACE, horizon=90, eta=3, rungs=3, budget=23.0)
     assert optimizer.outline()[:3] == (
@@ -290,13 +253,6 @@ def test_two_rungs_cannot_end_at_one_step():
     with pytest.raises(InputError, match="3 rungs with eta 2 do not fit into 2 steps") as caught:
         rung_steps(2, 2, 3)
     assert caught.value.key == "optimizer.rungs"
-
-
-@pytest.mark.parametrize("name", ["hyperband", "asha"])
-def test_rungs_before_a_fifth_of_a_run_are_warned_of(name):
-    assert make(name, SPACE, horizon=100, eta=5, rungs=2).cautions() == ()
-    (text,) = make(name, SPACE, horizon=100, eta=6, rungs=2).cautions()
-    assert text.startswith("the lowest rung ends after 17.0% of a run")
 
 
 def record(number, outcome):
@@ -357,16 +313,6 @@ def test_its_model_proposes_what_tpe_would_of_the_runs_to_a_length():
     assert ask(optimizer, 8).config == tpe.ask(rng).config
 
 
-CUBE = load_space(
-    {
-        "hyperparameters": {
-            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
-            for i in range(4)
-        }
-    }
-)
-
-
 def bohb_of(space=SPACE, **options):
     return lambda: make("bohb", space, horizon=100, **options)
 
@@ -390,20 +336,6 @@ def test_scores_of_different_lengths_are_never_compared():
         late = [p.config["x"] for p in proposals[45:] if p.origin.endswith("of runs to step 100")]
         assert len(late) > 10
         assert np.median(late) < 0.4
-
-
-def test_failures_count_as_bad_configurations():
-    """All of the upper half crash, at the worst score so far of their length."""
-
-    def fail(number, proposal):
-        return Status.CRASH if proposal.config["x0"] > 0.5 else None
-
-    simulation = simulate(
-        bohb_of(CUBE, random_fraction=0.0), lambda n, p: -abs(p.config["x1"] - 0.5), 90, fail=fail
-    )
-    drawn = [p.config["x0"] for p in simulation.proposals if p.origin.startswith("tpe")]
-    assert len(drawn) > 20
-    assert np.mean(np.array(drawn) > 0.5) < 0.25
 
 
 def test_no_configuration_is_started_twice():

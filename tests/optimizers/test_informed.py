@@ -51,13 +51,6 @@ MODELS = (
 )
 
 
-def installed(name: str) -> Any:
-    missing = name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None
-    return pytest.param(
-        name, marks=[pytest.mark.skip(reason=f"{NEEDS[name]} is not installed")] if missing else []
-    )
-
-
 def default_lag(name: str, runs: int) -> int:
     """The proposals in flight of a study of so many runs that says nothing about them."""
     study = {
@@ -114,24 +107,16 @@ def check(one: list[Proposal], other: list[Proposal], *, strict: bool) -> int:
 COSTLY = ("smac", "gp", "cost_aware")  # 4 to 8 CPU-seconds a search
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name not in COSTLY])
-def test_what_scores_changed_says_so(name: str) -> None:
-    check_what_scores_changed(name, "continuous")
+def installed(name: str, slow: tuple[str, ...]) -> Any:
+    """Name an optimizer, skipped where its package is missing."""
+    missing = name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None
+    marks = [pytest.mark.skip(reason=f"{NEEDS[name]} is not installed")] if missing else []
+    return pytest.param(name, marks=[*marks, *[pytest.mark.slow] * (name in slow)])
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name not in COSTLY])
-def test_what_scores_changed_in_a_conditional_space_says_so(name: str) -> None:
-    check_what_scores_changed(name, "conditional")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("space", ["continuous", "conditional"])
-@pytest.mark.parametrize("name", [installed(name) for name in COSTLY])
-def test_what_scores_changed_says_so_where_models_are_costly(name: str, space: str) -> None:
-    check_what_scores_changed(name, space)
-
-
-def check_what_scores_changed(name: str, space: str) -> None:
+@pytest.mark.parametrize("name", [installed(name, COSTLY) for name in names()])
+def test_what_scores_changed_says_so(name: str, space: str) -> None:
     options = OPTIONS.get(name, {})
     one, other = (search(name, sign, space, options) for sign in (1.0, -1.0))
     differ = check(one, other, strict=name in STRICT)
@@ -161,18 +146,8 @@ def test_the_arms_of_rising_bandits_have_a_start_up_each() -> None:
         assert any(proposal.informed for proposal in own)
 
 
-@pytest.mark.parametrize("name", [installed(name) for name in MODELS if name != "smac"])
+@pytest.mark.parametrize("name", [installed(name, ("smac",)) for name in MODELS])
 def test_half_of_a_small_study_is_the_models(name: str) -> None:
-    check_half_is_the_models(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [installed("smac")])
-def test_half_of_a_small_study_is_smacs_models(name: str) -> None:
-    check_half_is_the_models(name)
-
-
-def check_half_is_the_models(name: str) -> None:
     """At 16 configurations and the defaults; 12 of `tpe` were 0 with 8 in flight and a start-up of 10 scores."""
     share = model_share(search(name, 1.0))
     assert share.share >= 0.5, share

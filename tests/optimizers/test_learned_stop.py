@@ -10,10 +10,18 @@ from scipy.stats import norm
 from autorl.core.types import Config, InputError, Proposed, Scored
 from autorl.optimizers import make
 from autorl.optimizers._beat_probability import BeatProbability, Reference, Standing
-from autorl.optimizers.priors.curves import Curves, curves_of
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_curves import SourceCurves, reference_curves
-from autorl.optimizers.priors.table import FEWEST, Prior, TaskTable, load_prior, save_prior
+from autorl.optimizers.priors.table import (
+    FEWEST,
+    Curves,
+    Prior,
+    TaskTable,
+    load_prior,
+    prior_of,
+    save_prior,
+)
+from autorl.space.canonical import sha256
 from autorl.statistics import parse_reduction
 from autorl.testing.optimizers import OptimizerConformance, space_of
 from autorl.testing.simulation import simulate
@@ -269,9 +277,7 @@ def test_tasks_of_the_family_weigh_most():
     own, other = (table(unit_curves(), name, name) for name in ("CartPole-v1", "ALE/Pong-v5"))
     made = study_curves(own, other, environment="Acrobot-v1")
     assert [source.weight for source in made.sources] == pytest.approx([10 / 11, 1 / 11], abs=1e-5)
-    lines = made.lines()
-    assert lines[0].startswith("96 reference curves of 2 tasks, hash ")
-    assert lines[1] == "curves: CartPole-v1 (weight 0.91): 48, 4 evaluations each"
+    assert made.line().startswith("96 reference curves of 2 tasks, hash ")
 
 
 def test_a_prior_file_has_curves_and_one_without_is_skipped_or_refused(tmp_path):
@@ -299,10 +305,12 @@ def test_a_prior_file_has_curves_and_one_without_is_skipped_or_refused(tmp_path)
     ],
 )
 def test_curves_that_are_none_are_refused(change):
-    content = table(unit_curves()).curves.to_dict()
-    assert curves_of(content).values.shape == (48, 1, 4)
-    with pytest.raises(ValueError, match="curves: "):
-        curves_of(content | change)
+    content = Prior("kit", (table(unit_curves()),)).to_dict()
+    assert prior_of(content).tasks[0].curves.values.shape == (48, 1, 4)
+    content["tasks"][0]["curves"] |= change
+    del content["sha256"]
+    with pytest.raises(InputError, match=r"no prior: |no learning curves: "):
+        prior_of(content | {"sha256": sha256(content)})
 
 
 @pytest.mark.parametrize(
@@ -330,26 +338,7 @@ RULE = find_stopping("learned")
 ENDS = (25, 50, 75, 100)
 
 
-def small_table(count, source="tests/kit", environment="Task-v0"):
-    values = np.random.default_rng(0).random((count, 1, 4))
-    configs = tuple(Config({"x": row / FEWEST}) for row in range(FEWEST))
-    curves = Curves((0.25, 0.5, 0.75, 1.0), values)
-    scores = np.linspace(0, 1, FEWEST)
-    return TaskTable(source, "kit", environment, configs, scores, curves=curves)
-
-
-def data(count):
-    made = reference_curves(
-        Gathered([[small_table(count)]]),
-        None,
-        n_seeds=1,
-        reduction=parse_reduction("last"),
-        named=True,
-    )
-    return made.to_dict()
-
-
-TWENTY = data(20)
+TWENTY = study_curves(table(np.random.default_rng(0).random((20, 1, 4)))).to_dict()
 
 
 def rule(**options):
@@ -460,63 +449,34 @@ def test_that_curves_are_missing_is_said(references, budget, consequence):
 # -- which sources are read ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def read(monkeypatch):
-    """Record each look-up and its key; every look-up brings one small_table."""
-    calls = []
-
-    def automatic(folder, algorithms, replays, *, studies):
-        calls.append(("studies" if studies else "automatic", folder, algorithms, replays))
-        return Gathered([[small_table(6)]])
-
-    def named(names, folder, algorithms):
-        calls.append((names, folder, algorithms))
-        return Gathered([[small_table(6)]])
-
-    monkeypatch.setattr(learned_stop, "automatic_tables", automatic)
-    monkeypatch.setattr(learned_stop, "named_tables", named)
-    return calls
-
-
-AROUND = Surroundings(SPACE, ("ppo",), "Task-v0", "a/landscape", Path("here"))
+AROUND = Surroundings(SPACE, ("ppo",), "Task-v0", "a/landscape", Path("here"), 3, "best")
 
 
 @pytest.mark.parametrize(
-    ("options", "calls"),
+    ("options", "value", "named"),
     [
-        ({}, [("automatic", Path("here"), ("ppo",), "a/landscape")]),
-        ({"prior": "auto"}, [("automatic", Path("here"), ("ppo",), "a/landscape")]),
-        ({"prior": "studies"}, [("studies", Path("here"), ("ppo",), "a/landscape")]),
-        ({"prior": ["a", 3, "b"]}, [(["a", "b"], Path("here"), ("ppo",))]),
-        ({"prior": "else"}, [("automatic", Path("here"), ("ppo",), "a/landscape")]),
-        ({"curves": ["c"], "prior": ["a"]}, [(["c"], Path("here"), ("ppo",))]),
-        ({"curves": ["c"], "prior": "none"}, [(["c"], Path("here"), ("ppo",))]),
+        ({}, "auto", False),
+        ({"prior": "auto"}, "auto", False),
+        ({"prior": "studies"}, "studies", False),
+        ({"prior": ["a", 3, "b"]}, ["a", "b"], False),
+        ({"prior": "else"}, "auto", False),
+        ({"curves": ["c"], "prior": ["a"]}, ["c"], True),
+        ({"curves": ["c"], "prior": "none"}, ["c"], True),
     ],
 )
-def test_which_sources_are_read(read, options, calls):
-    resolved = RULE.resolved_options(options, AROUND)
-    assert read == calls
-    assert {name: resolved[name] for name in options} == options
-    assert resolved["curve_data"]["sources"][0]["rows"] == 6
-
-
-def test_curves_are_of_as_many_seeds_and_reduced_as_scores_of_the_study(monkeypatch):
-    seen = {}
+def test_which_sources_are_read_and_how_scores_are_made_of_them(monkeypatch, options, value, named):
+    seen = []
 
     def made(gathered, environment, **how):
-        seen.update(how, environment=environment)
+        seen.append((gathered, environment, how))
         return StudyCurves()
 
-    monkeypatch.setattr(learned_stop, "automatic_tables", lambda *arguments, **options: Gathered())
+    monkeypatch.setattr(learned_stop, "gather", lambda *asked: seen.append(asked) or Gathered())
     monkeypatch.setattr(learned_stop, "reference_curves", made)
-    around = Surroundings(SPACE, environment="Task-v0", n_seeds=3, reduction="best")
-    RULE.resolved_options({}, around)
-    assert seen == {
-        "environment": "Task-v0",
-        "n_seeds": 3,
-        "reduction": parse_reduction("best"),
-        "named": False,
-    }
+    resolved = RULE.resolved_options(options, AROUND)
+    how = {"n_seeds": 3, "reduction": parse_reduction("best"), "named": named}
+    assert seen == [(value, AROUND, "optimizer.curves"), (Gathered(), "Task-v0", how)]
+    assert resolved == {**options, "curve_data": StudyCurves().to_dict()}
 
 
 def test_named_curves_that_were_not_looked_up_are_refused():

@@ -7,7 +7,7 @@ import pytest
 from growth_exponent import exponent
 from plain_median import PlainMedianStop
 
-from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
+from autorl.core.types import Done, Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
 from autorl.optimizers.asha import ASHA
 from autorl.optimizers.hyperband import may_go_on, merit
@@ -134,6 +134,8 @@ def random_history(optimizer, twin, seed, asks=150):
             ]
             assert answers[0] == answers[1]
             assert sorted(optimizer.keeps()) == sorted(twin.keeps())
+            if hasattr(twin, "inner"):
+                assert [*optimizer.inner.history] == [*twin.inner.history]
             if not isinstance(answers[0], Wait) and len(waiting) < rng.integers(1, 6):
                 break
             tell(optimizer, twin, waiting.pop(int(rng.integers(len(waiting)))), rng, told)
@@ -164,6 +166,16 @@ def tell(optimizer, twin, proposed, rng, told):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_median_rule_decides_as_its_plain_form_does(options, seed):
     random_history(median(*options), median(*options, plain=True), seed)
+
+
+def test_it_waits_for_runs_that_may_go_on_and_is_done_when_all_are():
+    optimizer = make("grid", SPACE, horizon=100, stop="median", rungs=2, levels=1)
+    for number in range(2):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert optimizer.ask(np.random.default_rng(2)) == Wait(), "done inside is not done here"
+    for number in range(2):
+        optimizer.observe(Failed(number, Status.CRASH, ()))
+    assert optimizer.ask(np.random.default_rng(2)) == Done()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -52,6 +52,3 @@ def test_less_than_half_is_warned_of():
     assert never in share_caution("transfer", ModelShare(8, 0, 0), learns=True)
     assert share_caution("random", ModelShare(8, 0, 0), learns=False) is None
     assert share_caution("tpe", ModelShare(0, 0, 0), learns=True) is None
-
-
-# -- who stands in for a model that is counted and not asked -----------------------------------------

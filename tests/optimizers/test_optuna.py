@@ -3,14 +3,12 @@ conditions and scales."""
 
 import optuna
 import pytest
-from optuna.distributions import IntDistribution
 from optuna.samplers._tpe import _truncnorm
-from optuna.trial import TrialState, create_trial
-from scipy.special import log_ndtr
+from optuna.trial import TrialState
 
 from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.optimizers._optuna import TrialTable, compiled_normal, decode, encode, one_torch_thread
+from autorl.optimizers._optuna import compiled_normal, decode, encode
 from autorl.space import load_space
 from autorl.testing.optimizers import score, space_of
 from autorl.testing.simulation import simulate
@@ -96,61 +94,7 @@ CONTINUOUS = space_of("continuous")
 KINDS = TYPES.hyperparameters
 
 
-# -- the table of trials -----------------------------------------------------------------------------
-
-
-def filled(count, n_objectives=1):
-    table = TrialTable(n_objectives)
-    for number in range(count):
-        table.put(number, create_trial(values=[float(number)] * n_objectives))
-    return table
-
-
-@pytest.mark.parametrize("breaks", [False, True])
-def test_a_draft_is_filled_in_and_gone_at_its_end(breaks):
-    table = filled(2)
-    table.set_study_system_attr(0, "parents", [1])
-    before = (list(table.trials), dict(table.study_attributes))
-
-    def draft():
-        with table.draft():
-            number = table.create_new_trial(0)
-            distribution = IntDistribution(1, 9)
-            table.set_trial_param(number, "n", 4.0, distribution)
-            table.set_trial_param(number, "m", 2.0, distribution)
-            table.set_trial_system_attr(number, "a", 1)
-            table.set_trial_system_attr(number, "b", 2)
-            table.set_study_system_attr(0, "more", [2])
-            trial = table.get_trial(number)
-            assert (number, trial.state) == (2, TrialState.RUNNING)
-            assert trial.params == {"n": 4, "m": 2}
-            assert trial.distributions == {"n": distribution, "m": distribution}
-            assert trial.system_attrs == {"a": 1, "b": 2}
-            assert table.get_study_system_attrs(0) == {"parents": [1], "more": [2]}
-            if breaks:
-                raise RuntimeError("the sampler has failed")
-
-    if breaks:
-        with pytest.raises(RuntimeError, match="the sampler"):
-            draft()
-    else:
-        draft()
-    assert (table.trials, table.study_attributes) == before
-    table.shown = [1]
-    assert [trial.number for trial in table.get_all_trials(0, deepcopy=False)] == [1]
-
-
 # -- codes of values ---------------------------------------------------------------------------------
-
-
-def test_values_come_back_as_they_were_coded():
-    for name, hyperparameter in KINDS.items():
-        if hyperparameter.type == "constant":
-            continue
-        for unit in (0.0, 0.1, 0.37, 0.5, 0.99, 1.0):
-            value = hyperparameter.from_unit(unit)
-            again = decode(hyperparameter, encode(hyperparameter, value))
-            assert repr(again) == repr(value), name
 
 
 def test_what_a_sampler_draws_is_rounded_as_the_space_rounds():
@@ -163,48 +107,6 @@ def test_what_a_sampler_draws_is_rounded_as_the_space_rounds():
 
 
 # -- a sampler's surroundings ------------------------------------------------------------------------
-
-
-def test_scipy_and_threads_are_put_back_after_an_error():
-    torch = pytest.importorskip("torch")
-    before = (_truncnorm._log_ndtr, torch.get_num_threads())
-
-    def sampling():
-        with compiled_normal(), one_torch_thread():
-            assert (_truncnorm._log_ndtr, torch.get_num_threads()) == (log_ndtr, 1)
-            raise RuntimeError("the sampler has failed")
-
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(RuntimeError, match="the sampler"):
-            sampling()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before[1])
-    assert _truncnorm._log_ndtr is before[0]
-
-
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.parametrize("name", ["tpe", "gp"])
-@pytest.mark.parametrize(
-    ("space_name", "known"), [("continuous", True), ("conditional", False), ("types", True)]
-)
-def test_what_all_trials_share_is_told_where_nothing_depends_on_anything(name, space_name, known):
-    if name == "gp":
-        pytest.importorskip("torch", reason="the extra `bo` is not installed")
-    optimizer = make(name, space_of(space_name), horizon=10)
-    table = optimizer._synchronized()
-    optimizer._study.sampler = optimizer._sampler(0)
-    shared = optimizer._shared()
-    assert (shared is not None) == known
-    with table.draft():
-        trial = optimizer._study.ask()
-        inferred = optimizer._study.sampler.infer_relative_search_space(
-            optimizer._study, trial._cached_frozen_trial
-        )
-    # Of no trial Optuna itself infers nothing.
-    assert inferred == (shared or {})
-    assert "only" not in inferred
 
 
 def test_a_rule_may_name_a_constant():

@@ -275,21 +275,6 @@ def test_seeds_multiply_the_weights_that_age_gives(objectives, monkeypatch):
     assert sum(below) + sum(ratios) == pytest.approx(35 * 1 + 35 * 3)
 
 
-def test_a_density_of_a_group_has_the_weights_of_the_trials_that_have_it(monkeypatch):
-    told = renumbered(counted(results(space_of("conditional"), 45, pending=0)))
-    densities = weights_of_densities(monkeypatch, "tpe", "conditional", told, startup=1)
-    total = {}
-    for names, weights in densities:
-        total[tuple(names)] = total.get(tuple(names), 0.0)
-        total[tuple(names)] += 0.0 if weights is None else sum(weights)
-    for names, sum_of_weights in total.items():
-        having = [outcome.n_seeds for config, outcome in told if set(names) <= set(config)]
-        assert sum_of_weights <= sum(having) + 1e-9
-        if len(having) <= 25:
-            assert sum_of_weights == sum(having)
-    assert ("b.width",) in total
-
-
 @pytest.mark.parametrize("space_name", sorted(DISTRIBUTIONS))
 def test_a_start_up_is_drawn_by_optunas_random_sampler(space_name):
     told = results(space_of(space_name), 6)

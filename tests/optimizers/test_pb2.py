@@ -8,7 +8,7 @@ from driving import told
 from scipy.stats import multivariate_normal, norm
 
 import autorl.optimizers.pb2 as pb2
-from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
+from autorl.core.types import Failed, Proposed, Scored, Status
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers import make
 from autorl.optimizers._pb2_gp import (
@@ -306,27 +306,6 @@ def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
     assert pending.tolist() == optimizer._point(1, 1.0, proposal.config).tolist()
 
 
-UNIT = {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}
-ORDINAL = load_space(
-    {
-        "hyperparameters": {
-            "x": UNIT,
-            "size": {"type": "ordinal", "choices": [8, 16, 32, 64], "changeable": True},
-            "kind": {"choices": ["plain", "deep"], "changeable": True},
-            "depth": {"type": "int", "lower": 1, "upper": 4, "changeable": True},
-            "fixed": {"type": "float", "lower": 0.0, "upper": 1.0},
-            "net": {"choices": ["a", "b"]},
-        },
-        "conditions": {"depth": "kind == 'deep'"},
-    }
-)
-
-
-def fourfold(space=ORDINAL, **options):
-    chosen = {"population": 4, "generations": 4, "ready": 0.0, "retrain": 0} | options
-    return make("pb2", space, horizon=40, changeable=space.changeable, **chosen)
-
-
 # -- the Gaussian process ---------------------------------------------------------------------------
 
 
@@ -353,35 +332,3 @@ def test_what_is_minimised_is_the_negative_log_posterior():
     ours = [gp._negative_log_posterior(logs, gaps, values, beliefs)[0] for logs in (first, second)]
     # The densities have constants that the sum leaves out.
     assert ours[0] - ours[1] == pytest.approx(density(second) - density(first), rel=1e-9)
-
-
-# -- which candidate is taken ------------------------------------------------------------------------
-
-
-def donor_of(optimizer, **values):
-    """The best of a generation, with this configuration."""
-    rng = np.random.default_rng(0)
-    for number in range(4):
-        config = ORDINAL.config(values) if number == 2 else ORDINAL.sample(rng)
-        meta = FrozenMap(generation=0)
-        optimizer.observe(Proposed(number, Proposal(config, 10, member=str(number), meta=meta)))
-    for number, value in enumerate((1.0, 5.0, 3.0, 2.0)):
-        optimizer.observe(Scored(number, (value,), reached=10))
-    return optimizer.history[2]
-
-
-def chosen(monkeypatch, rows, choices, **values):
-    """Return the row taken of candidate rows (x, size, depth), and where they were to be drawn."""
-    optimizer = fourfold()
-    donor = donor_of(optimizer, **values)
-    asked = []
-
-    def candidates(posterior, base, free, rng):
-        asked.append((base.tolist(), list(free)))
-        points = np.tile(base, (len(rows), 1))
-        points[:, 2:5] = rows
-        return points
-
-    monkeypatch.setattr(optimizer, "_candidates", candidates)
-    taken = optimizer._maximised(None, donor, 1, choices, np.random.default_rng(0))
-    return taken, asked[0]

@@ -58,7 +58,6 @@ SPACE = load_space(
         "constraints": ["m <= n", "a.epochs <= b.epochs + 1"],
     }
 )
-LOG = {"type": "float", "scale": "log"}
 DEFAULT = SPACE.default()
 
 
@@ -136,37 +135,19 @@ def check_many(name, values):
     return seen, moved
 
 
-@pytest.mark.parametrize(("name", "values"), [("pbt", 20_000), ("pb2", 3_000)])
+MILLION = [pytest.mark.slow, pytest.mark.cpu_seconds(7200)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("pbt", 20_000),
+        ("pb2", 3_000),
+        pytest.param("pbt", 1_000_000, marks=MILLION),
+        pytest.param("pb2", 1_000_000, marks=MILLION),
+    ],
+)
 def test_explored_values_are_valid(name, values):
+    """Ray's PBT left the bounds with 77 of 200 perturbations, and made 51 of the choices 32, 64, 128."""
     seen, moved = check_many(name, values)
     assert moved > 0.9 * seen / len(DEFAULT)
-
-
-@pytest.mark.slow
-@pytest.mark.cpu_seconds(7200)
-@pytest.mark.parametrize("name", ["pbt", "pb2"])
-def test_a_million_explored_values_are_valid(name):
-    """Ray's PBT left the bounds with 77 of 200 perturbations, and made 51 of the choices 32, 64, 128."""
-    assert check_many(name, 1_000_000)[0] >= 1_000_000
-
-
-@pytest.mark.parametrize("name", ["pbt", "pb2"])
-def test_explore_follows_the_scale(name):
-    """On a log scale as many values lie in each decade; on a linear one nine of ten would lie in the last."""
-    space = load_space(
-        {"hyperparameters": {"x": {**LOG, "lower": 1e-6, "upper": 1.0, "changeable": True}}}
-    )
-    optimizer = make(
-        name, space, horizon=100, changeable={"x"}, population=8, generations=2, resample=1.0
-    )
-    rng = np.random.default_rng(0)
-    for number in range(8):
-        optimizer.observe(Proposed(number, optimizer.ask(rng)))
-    for number in range(8):
-        optimizer.observe(
-            Scored(number, (0.0 if number else -1.0,), reached=50)
-        )  # member 0 copies; nothing to learn
-    found = [optimizer.ask(rng).config["x"] for _ in range(60)]
-    assert sum(value < 1e-2 for value in found) > 15, (
-        "two thirds of a log scale: p < 1e-9 of fewer than 16 by chance"
-    )

@@ -90,20 +90,6 @@ def test_the_parts_of_a_schedule_are_trained_one_after_another():
     assert (played.ask(4), played.retraining.keeps()) == (Done(), [])
 
 
-def test_while_one_schedule_waits_for_its_part_the_next_begins():
-    played = Schedules()
-    played.propose(5, played.ask(4, 3))
-    other = played.ask(4, 3)
-    assert (other.meta["retrains"], other.parent) == (3, None)
-    played.propose(6, other)
-    assert played.retraining.keeps() == [5, 6]
-    assert played.ask(4, 3) == Wait()
-    played.score(6)
-    assert played.ask(4, 3).parent == Continue(6), "the first is still waited for"
-    played.score(5)
-    assert played.ask(4, 3).parent == Continue(5)
-
-
 @pytest.mark.parametrize("more", [{"resumable": False}, {"reached": 29}])
 def test_a_schedule_whose_part_cannot_go_on_ends_there(more):
     played = Schedules()

@@ -6,26 +6,15 @@ Two-sided Mann-Whitney tests at level 1e-3 on independent repeats: see `assert_a
 import warnings
 from collections.abc import Callable
 
-import numpy as np
 import optuna
 import pytest
-from mixed_task import MIXED, mixed
+from mixed_task import CUBE, MIXED, mixed
 
 from autorl.core.types import Config, Proposal
 from autorl.optimizers import make
-from autorl.space import Space, load_space
+from autorl.space import Space
 from autorl.testing.optimizers import assert_alike
 from autorl.testing.simulation import simulate
-
-START = 0.75
-CUBE = load_space(
-    {
-        "hyperparameters": {
-            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": START}
-            for i in range(4)
-        }
-    }
-)
 
 
 def sphere(config: Config) -> float:
@@ -40,10 +29,6 @@ def by_trial(trial: optuna.Trial) -> float:
         name = {"a": "a.x", "b": "b.y"}[config["kind"]]
         config[name] = trial.suggest_float(name, 0.0, 1.0)
     return mixed(Config(config))
-
-
-def cube_by_trial(trial: optuna.Trial) -> float:
-    return sphere(Config({name: trial.suggest_float(name, 0.0, 1.0) for name in CUBE.names}))
 
 
 def ours(
@@ -79,16 +64,6 @@ def original(
     return best
 
 
-def test_tpe_on_a_continuous_space() -> None:
-    def sampler(seed: int) -> optuna.samplers.BaseSampler:
-        return optuna.samplers.TPESampler(multivariate=True, seed=seed)
-
-    assert_alike(
-        ours("tpe", CUBE, sphere, 40, repeats=24),
-        original(sampler, cube_by_trial, CUBE.default(), 40, repeats=24),
-    )
-
-
 @pytest.mark.slow
 def test_tpe_on_a_conditional_space() -> None:
     def sampler(seed: int) -> optuna.samplers.BaseSampler:
@@ -98,49 +73,6 @@ def test_tpe_on_a_conditional_space() -> None:
         ours("tpe", MIXED, mixed, 40, repeats=24),
         original(sampler, by_trial, MIXED.default(), 40, repeats=24),
     )
-
-
-@pytest.mark.slow
-def test_nsga2() -> None:
-    def sampler(seed: int) -> optuna.samplers.BaseSampler:
-        return optuna.samplers.NSGAIISampler(population_size=20, seed=seed)
-
-    mine = ours("nsga2", CUBE, sphere, 200, repeats=24, population_size=20)
-    assert_alike(mine, original(sampler, cube_by_trial, CUBE.default(), 200, repeats=24))
-
-
-@pytest.mark.slow
-def test_gp() -> None:
-    def sampler(seed: int) -> optuna.samplers.BaseSampler:
-        return optuna.samplers.GPSampler(seed=seed)
-
-    assert_alike(
-        ours("gp", CUBE, sphere, 20, repeats=10),
-        original(sampler, cube_by_trial, CUBE.default(), 20, repeats=10),
-    )
-
-
-def test_cmaes() -> None:
-    from cmaes import CMA
-
-    theirs = []
-    for seed in range(24):
-        bounds = np.tile([0.0, 1.0], (4, 1))
-        cma, scores = (
-            CMA(mean=np.full(4, 0.5), sigma=0.25, bounds=bounds, seed=seed),
-            [sphere(CUBE.default())],
-        )
-        while len(scores) < 120:
-            points = [cma.ask() for _ in range(cma.population_size)]
-            scores += [sphere(CUBE.from_unit(point)) for point in points]
-            cma.tell(
-                [
-                    (point, -score)
-                    for point, score in zip(points, scores[-len(points) :], strict=True)
-                ]
-            )
-        theirs.append(max(scores[:120]))
-    assert_alike(ours("cmaes", CUBE, sphere, 120, repeats=24), theirs)
 
 
 def test_the_test_can_fail() -> None:

@@ -50,27 +50,6 @@ def test_a_sample_is_the_best_and_the_same_others_whatever_came_first():
     assert abs(sum(number < 200 for number in others) - len(others) / 2) < 4 * np.sqrt(MOST) / 2
 
 
-def test_a_result_that_is_taken_back_makes_room():
-    sample = ResultSample(MOST)
-    for number in range(MOST + 1):
-        sample.put(number, (0.0, float(number)))
-    (left_out,) = set(range(MOST + 1)) - set(sample.chosen())
-    sample.remove(0)
-    sample.remove(0)
-    assert sample.chosen() == list(range(1, MOST + 1))
-    assert left_out >= BEST
-
-
-def test_a_sample_changes_by_one_result_at_a_time():
-    sample = ResultSample(MOST)
-    before = set()
-    for number in range(600):
-        sample.put(number, (0.0, float(-number % 7)))
-        now = set(sample.chosen())
-        assert len(before - now) <= 2
-        before = now
-
-
 def test_up_to_the_bound_all_results_are_seen():
     bounded, whole = tpe(MOST, pending=2), tpe(MOST, pending=2, most=None)
     assert seen(bounded) == seen(whole) == list(range(MOST + 2))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autorl.core.types import Config, InputError, Proposal, Proposed, Scored
+from autorl.core.types import InputError, Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.space.algorithms import compile_algorithms
@@ -191,18 +191,6 @@ def test_a_proposal_is_informed_from_the_first_at_which_an_arm_rests(monkeypatch
     assert optimizer.ask(RNG).informed
     optimizer._steered = False  # nothing was proposed yet while one rested
     assert optimizer.ask(RNG).informed
-
-
-# -- what an arm is told ------------------------------------------------------------------------------
-
-
-def test_an_arm_is_told_of_its_own_hyperparameters_alone():
-    optimizer = pair()
-    number = trained(optimizer, optimizer._arms[1], 0.5, 0.25)
-    inside = optimizer._arms[1].optimizer.history[number]
-    assert inside.proposal.config == Config({"dqn.x": 0.25, "dqn.y": 0.5})
-    assert inside.values == (0.5,)
-    assert len(optimizer._arms[0].optimizer.history) == 0
 
 
 # -- what an arm is given -------------------------------------------------------------------------------

@@ -98,18 +98,6 @@ def test_a_part_waits_for_the_one_before_and_two_runs_wait_for_nobody():
 # -- keys, steps next to the ends, and what is kept ------------------------------------------------
 
 
-def test_a_change_at_the_first_step_and_three_parts():
-    optimizer = planned({"0": {}, "1": {"gamma": 0.9}, "2": {"gamma": 0.95}})()
-    kept = []
-    for number, until in enumerate((1, 2, 100)):
-        proposal = optimizer.ask(np.random.default_rng(number))
-        assert (proposal.until, proposal.resume_from) == (until, number - 1 if number else None)
-        optimizer.observe(Proposed(number, proposal))
-        optimizer.observe(Scored(number, (1.0,), reached=until))
-        kept.append(list(optimizer.keeps()))
-    assert kept == [[0], [1], []]
-
-
 def test_what_is_inactive_in_one_part_is_a_change_as_well():
     """`a.depth` exists with `kind: a` alone: a kind that may change takes it along."""
     space = space_of("conditional")

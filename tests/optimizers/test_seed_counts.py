@@ -64,27 +64,6 @@ def test_seeds_that_are_equal_change_no_proposal_and_others_do(name, options, sp
     assert weighed != plain
 
 
-def test_a_density_has_the_weights_of_its_trials(monkeypatch):
-    from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
-
-    seen = []
-    original = _ParzenEstimator.__init__
-
-    def spy(self, observations, space, parameters, weights=None):
-        seen.append(weights)
-        original(self, observations, space, parameters, weights)
-
-    monkeypatch.setattr(_ParzenEstimator, "__init__", spy)
-    counts = [1, 4, 1, 2, 1, 1]
-    asked("tpe", CONTINUOUS, counts, weigh=True, pending=1, startup=4)
-    below, above = seen
-    # The pending trial counts once, among the bad.
-    assert sorted([*below, *above]) == sorted([*counts, 1.0])
-    seen.clear()
-    asked("tpe", CONTINUOUS, counts, weigh=False, startup=4)
-    assert seen == [None, None]
-
-
 def test_the_gp_observes_a_score_once_for_each_seed(monkeypatch):
     pytest.importorskip("torch")
     from optuna.samplers import GPSampler

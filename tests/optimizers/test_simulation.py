@@ -2,10 +2,10 @@
 
 import pytest
 
-from autorl.core.types import Done, Failed, Proposed, Scored, Status, Wait
+from autorl.core.types import Done, Failed, Proposed, Status, Wait
 from autorl.optimizers import BaseOptimizer, NoOptions, make
 from autorl.testing.optimizers import space_of
-from autorl.testing.simulation import from_json, replayed, simulate, to_json
+from autorl.testing.simulation import simulate
 
 SPACE = space_of("types")
 
@@ -77,12 +77,3 @@ def test_penalties_are_the_worst_score_so_far_and_empty_before_any():
     failed = [event.values for event in simulation.events if isinstance(event, Failed)]
     assert failed == [(), (3.0,), (1.0,), (1.0,)]
     assert simulation.best == 3.0
-
-
-def test_events_round_trip_through_json():
-    simulation = simulate(
-        pairs, lambda i, p: 0.1 + 0.2, 4, fail=lambda i, p: Status.CRASH if i == 2 else None
-    )
-    assert [from_json(to_json(event)) for event in simulation.events] == simulation.events
-    optimizer = replayed(pairs, simulation.events)
-    assert optimizer.history[1].result == Scored(1, (0.1 + 0.2,), (0.0,), reached=10)

@@ -9,8 +9,6 @@ import math
 import random
 import sys
 import tempfile
-import types
-import warnings
 from itertools import islice
 from pathlib import Path
 
@@ -269,19 +267,6 @@ def test_the_design_goes_on_until_there_is_a_score_and_ends_where_it_has_nothing
     assert (last.origin, last.informed) == ("smac, at random: the design is used up", False)
 
 
-@pytest.mark.parametrize(
-    ("violations", "expected"),
-    [
-        ((2.0, 1.0), [1.0, 0.5]),  # by their part of the worst, without any feasible score
-        ((math.inf,), [1.0]),
-        ((math.inf, 4.0), [1.0, 1.0]),
-    ],
-)
-def test_costs_where_nothing_is_feasible(violations, expected):
-    records = tuple(scored(n, 5.0, constraints=(broken,)) for n, broken in enumerate(violations))
-    assert [cost for _, cost in costs(records)] == expected
-
-
 @needs_smac
 @pytest.mark.parametrize("model", ["forest", "gp"])
 def test_smac_designs_nothing_and_looks_for_challengers_once(model, monkeypatch):
@@ -441,82 +426,6 @@ def test_local_search_starts_in_the_order_of_vectors_whatever_is_inactive(facade
 # -- the stream of challengers ------------------------------------------------------------------------
 
 
-class Facade:
-    """Stands for SMAC's: notes what it is told, and has challengers of its own."""
-
-    def __init__(self, challengers, end=None):
-        self.told = []
-        self.runhistory = types.SimpleNamespace(add=self._add)
-        self.intensifier = types.SimpleNamespace(config_selector=self._stream(challengers, end))
-
-    def _add(self, configuration, *, cost, seed):
-        self.told.append((configuration, cost, seed))
-
-    def _stream(self, challengers, end):
-        for challenger in challengers:
-            logging.getLogger("smac.main").error("a remark on retries")
-            warnings.warn("a remark of NumPy", stacklevel=1)
-            yield challenger
-        if end is not None:
-            raise end
-
-
-@pytest.fixture
-def built(bridge, monkeypatch):
-    """Record the arguments of the facades, and answer for them."""
-    calls = types.SimpleNamespace(forest=[], facade=Facade(["first", "second"]))
-
-    def forest(scenario, most, n, weights=None):
-        calls.forest.append((scenario, most, n, weights))
-        assert Path(scenario.output_directory).parents[1].exists()
-        return calls.facade
-
-    monkeypatch.setattr(bridge, "_forest", forest)
-    return calls
-
-
-def told_of(space, count):
-    exported = space.to_configspace()
-    rng = np.random.default_rng(0)
-    return exported, [
-        (to_configuration(space, exported, space.sample(rng)), float(number))
-        for number in range(count)
-    ]
-
-
-def test_its_folder_is_gone_and_its_remarks_are_dropped(
-    bridge, built, monkeypatch, tmp_path, caplog
-):
-    monkeypatch.setattr(bridge.tempfile, "tempdir", str(tmp_path))
-    exported, told = told_of(CONTINUOUS, 2)
-    stream = bridge.challengers(exported, told, 0, "forest", 5)
-    assert list(tmp_path.iterdir()) == []
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        assert next(stream) == "first"
-        assert list(tmp_path.iterdir()) == []
-        (folder,) = {call[0].output_directory for call in built.forest}
-        assert folder.is_relative_to(tmp_path)
-        assert folder.relative_to(tmp_path).parts[0].startswith("autorl-smac-")
-        # Between two challengers the caller is not silenced.
-        logging.getLogger("smac").error("of the caller")
-        warnings.warn("of the caller", stacklevel=1)
-        assert next(stream) == "second"
-    assert [record.message for record in caplog.records] == ["of the caller"]
-    assert [str(remark.message) for remark in remarks] == ["of the caller"]
-
-
-def test_an_exhausted_space_ends_the_stream(bridge, built):
-    from smac.main.exceptions import ConfigurationSpaceExhaustedException
-
-    exported, told = told_of(CONTINUOUS, 2)
-    built.facade = Facade(["only"], ConfigurationSpaceExhaustedException())
-    assert list(bridge.challengers(exported, told, 0, "forest", 5)) == ["only"]
-    built.facade = Facade([], KeyError("a fault"))
-    with pytest.raises(KeyError, match="a fault"):
-        list(bridge.challengers(exported, told, 0, "forest", 5))
-
-
 def test_smac_itself_ends_where_every_choice_was_told(bridge, capfd, caplog):
     space = load_space({"hyperparameters": {"c": {"type": "categorical", "choices": ["a", "b"]}}})
     exported = space.to_configspace()
@@ -529,10 +438,6 @@ def test_smac_itself_ends_where_every_choice_was_told(bridge, capfd, caplog):
 
 
 # -- the optimizer around it --------------------------------------------------------------------------
-
-
-def record(number, result):
-    return Record(number, Proposal(CONTINUOUS.default(), 10), result)
 
 
 def test_importing_smac_leaves_the_global_generator_alone(monkeypatch):

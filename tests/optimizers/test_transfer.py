@@ -18,8 +18,9 @@ from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import gains, ranking_weights
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import map_task, proposable
+from autorl.optimizers.priors.packed import pack, unpack
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_prior import pack, study_prior_of, unpack
+from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.table import Prior, TaskTable, load_prior, save_prior
 from autorl.space import load_space
 from autorl.testing.optimizers import SPACES, OptimizerConformance, score, space_of

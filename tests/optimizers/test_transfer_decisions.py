@@ -13,6 +13,7 @@ from scipy.stats import mannwhitneyu
 from autorl.core.types import Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
 from autorl.optimizers import find, make, transfer
 from autorl.optimizers.base import Surroundings
+from autorl.optimizers.priors import sources
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import StudyPrior, study_prior_of
@@ -154,36 +155,6 @@ def test_weights_go_from_those_of_the_families_to_those_of_the_ranks(monkeypatch
     assert at_once._weights(belief_of(12), None) == pytest.approx([0.5, 0.5])
 
 
-# -- plain search ------------------------------------------------------------------------------
-
-
-def plain(optimizer, monkeypatch, belief, informed=True, seed=0):
-    monkeypatch.setattr(optimizer._own, "belief", lambda history: belief)
-    return optimizer._next_of_plain(np.random.default_rng(seed), informed=informed)
-
-
-def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere(monkeypatch):
-    optimizer = built(candidates=24, spacing=0.0, agreement=None)
-    moved = []
-
-    def near(unit, radius, rng):
-        moved.append((tuple(unit), radius))
-        return np.array([0.5, len(moved) / 1000])
-
-    monkeypatch.setattr(optimizer._encoding, "moved", near)
-    means = np.array([0.1, 0.9, 0.2, 0.8, 0.7, 0.3, 0.6, 0.5, 0.4])
-    candidates = optimizer._candidates(belief_of(9, means), np.random.default_rng(0))
-    centres = [tuple(SQUARE.to_unit(config(number))) for number in (1, 3, 4, 6, 7, 8)]
-    assert moved == [(centres[number % 6], 0.2) for number in range(24)]
-    pool = list(optimizer.ensemble.pool)
-    assert candidates[: len(pool)] == pool
-    rest = candidates[len(pool) :]
-    assert [one["x"] == 0.5 for one in rest] == [True, False] * 12
-    optimizer._proposed[pool[0]] = None
-    again = optimizer._candidates(belief_of(9, means), np.random.default_rng(0))
-    assert again[: len(pool) - 1] == pool[1:]
-
-
 # -- what the prior expects least ----------------------------------------------------------------
 
 
@@ -288,92 +259,53 @@ def test_what_was_not_looked_up_is_refused(options):
 AROUND = Surroundings(SQUARE, ("ppo", "dqn"), "CartPole-v1", "a/landscape", Path("here"))
 
 
-def table(source="tests/a"):
-    configs = tuple(config(1000 + number) for number in range(12))
-    values = np.array([one["x"] for one in configs])
-    scores = (values - values.min()) / np.ptp(values)
-    return TaskTable(source, "kit", "Task-v0", configs, scores, 3)
-
-
-DATA = fitted_prior(Gathered([[table()]]), SQUARE, None, named=True).to_dict()
-
-
-def trusting(trust=0.8, **options):
-    optimizer = make(
-        "transfer", SQUARE, horizon=10, **{"budget": 40, "prior_data": DATA, **options}
-    )
-    optimizer.prior = replace(optimizer.prior, trust=trust)
-    return optimizer
-
-
-# -- sources --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def read(monkeypatch):
-    """Record each look-up and its key; every look-up brings a table of its own."""
-    calls = []
-
+@pytest.mark.parametrize(
+    ("value", "call"),
+    [
+        ("auto", (("ppo", "dqn"), "a/landscape", False)),
+        ("studies", (("ppo", "dqn"), "a/landscape", True)),
+        (["a", "b"], (["a", "b"], ("ppo", "dqn"))),
+        ("none", None),
+    ],
+)
+def test_sources_are_looked_for_by_word_or_name(monkeypatch, value, call):
     def automatic(folder, algorithms, replays, *, studies):
-        calls.append(("studies" if studies else "automatic", folder, algorithms, replays))
-        return Gathered([[table("tests/found")]])
+        return (folder, algorithms, replays, studies)
 
     def named(names, folder, algorithms):
-        calls.append((names, folder, algorithms))
-        return Gathered([[table("tests/named")]])
+        return (folder, names, algorithms)
 
-    monkeypatch.setattr(transfer, "automatic_tables", automatic)
-    monkeypatch.setattr(transfer, "named_tables", named)
-    return calls
-
-
-LOOKED = ("automatic", Path("here"), ("ppo", "dqn"), "a/landscape")
+    monkeypatch.setattr(sources, "automatic_tables", automatic)
+    monkeypatch.setattr(sources, "named_tables", named)
+    expected = Gathered() if call is None else (Path("here"), *call)
+    assert sources.gather(value, AROUND, "optimizer.prior") == expected
 
 
 @pytest.mark.parametrize(
-    ("options", "calls", "sources"),
+    ("options", "value", "named", "beliefs"),
     [
-        ({}, [LOOKED], ["tests/found"]),
-        ({"prior": "auto", "beliefs": {}}, [LOOKED], ["tests/found"]),
-        ({"prior": "studies"}, [("studies", *LOOKED[1:])], ["tests/found"]),
-        ({"beliefs": BELIEFS}, [LOOKED], ["stated beliefs", "tests/found"]),
-        ({"prior": ["a"]}, [(["a"], Path("here"), ("ppo", "dqn"))], ["tests/named"]),
-        ({"prior": "none", "beliefs": BELIEFS}, [], ["stated beliefs"]),
-        (
-            {"prior": ["a", "b"], "beliefs": BELIEFS},
-            [(["a", "b"], Path("here"), ("ppo", "dqn"))],
-            ["stated beliefs", "tests/named"],
-        ),
+        ({}, "auto", False, []),
+        ({"prior": "auto", "beliefs": {}}, "auto", False, []),
+        ({"prior": "studies"}, "studies", False, []),
+        ({"beliefs": BELIEFS}, "auto", False, ["stated beliefs"]),
+        ({"prior": "none", "beliefs": BELIEFS}, "none", False, ["stated beliefs"]),
+        ({"prior": ["a", "b"], "beliefs": BELIEFS}, ["a", "b"], True, ["stated beliefs"]),
     ],
 )
-def test_which_sources_are_read(monkeypatch, read, options, calls, sources):
-    found = []
+def test_which_sources_a_prior_is_made_of(monkeypatch, options, value, named, beliefs):
+    seen = []
 
-    def fitted(gathered, *arguments, **how):
-        found.extend(table.source for tables in gathered.groups for table in tables)
+    def fitted(gathered, space, environment, **how):
+        tables = [table.source for group in gathered.groups for table in group]
+        seen.append((tables, space, environment, how))
         return StudyPrior(("x", "y"), ())
 
+    monkeypatch.setattr(transfer, "gather", lambda *asked: seen.append(asked) or Gathered())
     monkeypatch.setattr(transfer, "fitted_prior", fitted)
     resolved = TRANSFER.resolved_options(options, AROUND)
-    assert read == calls
-    assert sorted(found) == sources
+    made = (beliefs, SQUARE, "CartPole-v1", {"named": named})
+    assert seen == [(value, AROUND, "optimizer.prior"), made]
     assert resolved == {**options, "prior_data": StudyPrior(("x", "y"), ()).to_dict()}
-
-
-@pytest.mark.parametrize(("options", "named"), [({}, False), ({"prior": ["a"]}, True)])
-def test_a_source_that_cannot_be_used_is_an_error_where_it_is_named(
-    monkeypatch, read, options, named
-):
-    seen = {}
-    made = transfer.fitted_prior
-
-    def noted(gathered, space, environment, **how):
-        seen.update(how, environment=environment, space=space)
-        return made(gathered, space, environment, **how)
-
-    monkeypatch.setattr(transfer, "fitted_prior", noted)
-    TRANSFER.resolved_options(options, AROUND)
-    assert seen == {"named": named, "environment": "CartPole-v1", "space": SQUARE}
 
 
 # -- when results count ------------------------------------------------------------------------------
@@ -400,20 +332,7 @@ def played(optimizer, outcomes):
     ],
 )
 def test_results_have_a_part_from_the_fourth_on(outcomes, informed):
-    assert played(trusting(startup=4), outcomes).informed is informed
-
-
-def test_the_portfolio_proposes_no_configuration_twice():
-    made = []
-    optimizer = trusting(trust=0.99, startup=30, budget=400)
-    for number in range(len(optimizer.ensemble.pool) + 1):
-        made.append(optimizer.ask(np.random.default_rng(number)))
-        optimizer.observe(Proposed(number, made[-1]))
-        if number and made[-1].meta["arm"] == "plain":
-            break
-    by_prior = [one.config for one in made if one.meta.get("arm") == "prior"]
-    assert len(by_prior) == len(set(by_prior)) >= 9
-    assert set(by_prior) <= set(optimizer.ensemble.pool)
+    assert played(built(startup=4), outcomes).informed is informed
 
 
 # -- who proposes --------------------------------------------------------------------------------------
@@ -438,7 +357,7 @@ def with_due(optimizer, due, share, monkeypatch):
     ],
 )
 def test_plain_search_proposes_when_shares_add_up_to_one(monkeypatch, due, share, arm, left):
-    meta = with_due(trusting(), due, share, monkeypatch)
+    meta = with_due(built(), due, share, monkeypatch)
     assert (meta["arm"], meta["due"]) == (arm, left)
 
 
@@ -533,14 +452,14 @@ def test_the_default_is_what_the_long_form_says():
 
 
 def test_without_a_prior_of_its_algorithm_a_study_has_the_other_default(monkeypatch):
-    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments, **options: Gathered())
+    monkeypatch.setattr(sources, "automatic_tables", lambda *arguments, **options: Gathered())
     spec = load_spec(DEFAULT)
     assert (spec.optimizer.name, spec.evaluation.seeds) == ("tpe", "fixed")
 
 
 def test_a_study_by_default_stays_the_same_when_priors_come_and_go(monkeypatch):
     with_prior = load_spec(DEFAULT)
-    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments, **options: Gathered())
+    monkeypatch.setattr(sources, "automatic_tables", lambda *arguments, **options: Gathered())
     without = load_spec(DEFAULT)
     assert (with_prior.optimizer.name, without.optimizer.name) == ("transfer", "tpe")
     for spec in (with_prior, without):
@@ -556,12 +475,12 @@ def test_a_study_by_default_stays_the_same_when_priors_come_and_go(monkeypatch):
 
 def test_a_prior_is_looked_up_once_to_choose_the_default_and_to_use_it(monkeypatch):
     looked = []
-    automatic = transfer.automatic_tables
+    automatic = sources.automatic_tables
 
     def counting(*arguments, **options):
         looked.append(options)
         return automatic(*arguments, **options)
 
-    monkeypatch.setattr(transfer, "automatic_tables", counting)
+    monkeypatch.setattr(sources, "automatic_tables", counting)
     assert load_spec(DEFAULT).optimizer.name == "transfer"
     assert looked == [{"studies": False}]

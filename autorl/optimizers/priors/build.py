@@ -9,17 +9,15 @@ from collections.abc import Sequence
 
 from autorl.core.types import InputError
 from autorl.optimizers.priors.ensemble import ensemble_of, fit_task, greedy_portfolio
-from autorl.optimizers.priors.families import family_of
-from autorl.optimizers.priors.mapping import MappedTask, map_task
-from autorl.optimizers.priors.sources import Gathered, algorithm_of
-from autorl.optimizers.priors.study_prior import MOST_TASKS, StudyPrior, searched_names
+from autorl.optimizers.priors.families import family_of, task_weights
+from autorl.optimizers.priors.mapping import map_task
+from autorl.optimizers.priors.sources import Gathered
+from autorl.optimizers.priors.study_prior import StudyPrior, searched_names
 from autorl.optimizers.priors.table import Prior, TaskTable
 from autorl.space import Space
 
 PORTFOLIO = 32
 """Configurations of the portfolio of a prior file."""
-OTHER_FAMILY = 0.1
-"""What another family of environments counts beside the study's own."""
 TRUST = 0.8
 """Part of the proposals that a prior with tasks of the study's family has before evidence."""
 TRUST_IN_OTHERS = 0.1
@@ -30,22 +28,16 @@ def build_prior(
     tables: Sequence[TaskTable],
     space: Space,
     *,
-    algorithm: str | None = None,
     description: str = "",
-    licence: str = "",
-    citation: str = "",
     notice: str = "",
     built_with: str = "",
 ) -> Prior:
-    """Build a prior from tables.
+    """Build a prior from tables, of which there is at least one.
 
     Args:
         tables: one for each task.
         space: what the portfolio is made for.
-        algorithm: of all of them; None: of the first.
         description: of the file.
-        licence: of the file; without, those of the tables are joined.
-        citation: likewise.
         notice: text that a licence wants passed on with the data.
         built_with: the command that makes the file.
 
@@ -53,25 +45,27 @@ def build_prior(
         InputError: a table is of another algorithm, is there twice, or shares nothing with the
             space.
     """
-    if not tables:
-        raise InputError("a prior needs at least one landscape")
-    expected = algorithm_of(algorithm) if algorithm is not None else tables[0].algorithm
+    algorithm = tables[0].algorithm
     sources: set[str] = set()
     for table in tables:
-        if table.algorithm != expected:
-            raise InputError(f"{table.source} is of {table.algorithm}, not of {expected}")
+        if table.algorithm != algorithm:
+            raise InputError(f"{table.source} is of {table.algorithm}, not of {algorithm}")
         if table.source in sources:
             raise InputError(f"{table.source} is there twice")
         sources.add(table.source)
     study_prior = fitted_prior(Gathered([[table] for table in tables]), space, None, named=True)
-    portfolio = greedy_portfolio(ensemble_of(study_prior, space), PORTFOLIO)
+    # Different texts, empty ones left out.
+    licences, citations = (
+        "; ".join(dict.fromkeys(filter(None, texts)))
+        for texts in zip(*((table.licence, table.citation) for table in tables), strict=True)
+    )
     return Prior(
-        algorithm=expected,
+        algorithm=algorithm,
         tasks=tuple(tables),
-        portfolio=tuple(portfolio),
+        portfolio=tuple(greedy_portfolio(ensemble_of(study_prior, space), PORTFOLIO)),
         description=description,
-        licence=licence or _joined([table.licence for table in tables]),
-        citation=citation or _joined([table.citation for table in tables]),
+        licence=licences,
+        citation=citations,
         notice=notice,
         built_with=built_with,
     )
@@ -91,58 +85,12 @@ def fitted_prior(
     Raises:
         InputError: `named`, and a source shares nothing with the space.
     """
-    mapped: list[MappedTask] = []
-    skipped = list(gathered.skipped)
-    for tables in gathered.groups:
-        before = len(skipped)
-        of_source = _mapped(tables, space, skipped)
-        if named and not of_source:
-            raise InputError("; ".join(skipped[before:]), key="optimizer.prior")
-        mapped += of_source
-    for task in mapped[MOST_TASKS:]:
-        skipped.append(f"{task.table.source}: a study takes {MOST_TASKS} tasks at most")
-    mapped = mapped[:MOST_TASKS]
-    families = [family_of(task.table.environment) for task in mapped]
-    family = None if environment is None else family_of(environment)
-    weights = family_weights(families, family)
-    tasks = [fit_task(task, space, weight) for task, weight in zip(mapped, weights, strict=True)]
-    trust = TRUST if family is None or family in families else TRUST_IN_OTHERS
-    return StudyPrior(
-        searched_names(space), tuple(tasks), trust if tasks else 0.0, tuple(skipped), family or ""
+    mapped, skipped = gathered.usable(
+        lambda table: map_task(table, space), "optimizer.prior", named=named
     )
-
-
-def _mapped(tables: Sequence[TaskTable], space: Space, skipped: list[str]) -> list[MappedTask]:
-    """Map the tables of a source.
-
-    A line is added to `skipped` for each that cannot be mapped.
-    """
-    mapped = []
-    for table in tables:
-        try:
-            mapped.append(map_task(table, space))
-        except InputError as error:
-            skipped.append(f"{table.source}: {error.message}")
-    return mapped
-
-
-def family_weights(families: Sequence[str], own: str | None) -> list[float]:
-    """Return what tasks count before a study has results, of sum 1.
-
-    The tasks of a family share its weight, so that ten of one do not outvote three of another.
-
-    Args:
-        families: of the tasks.
-        own: that of the study; None: all families count alike.
-    """
-    shares = [
-        (1.0 if own in (None, family) else OTHER_FAMILY) / families.count(family)
-        for family in families
-    ]
-    # Rounded: it stands in study files, where 0.1 + 0.2 has no place.
-    return [round(share / sum(shares), 6) for share in shares]
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """Join different texts, empty ones left out."""
-    return "; ".join(dict.fromkeys(text for text in texts if text))
+    environments = [task.environment for task in mapped]
+    weights = task_weights(environments, environment)
+    tasks = [fit_task(task, space, weight) for task, weight in zip(mapped, weights, strict=True)]
+    family = "" if environment is None else family_of(environment)
+    trust = TRUST if not family or family in map(family_of, environments) else TRUST_IN_OTHERS
+    return StudyPrior(searched_names(space), tuple(tasks), trust if tasks else 0.0, skipped, family)

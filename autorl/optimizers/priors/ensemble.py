@@ -19,16 +19,17 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from autorl.core.types import Config
 from autorl.optimizers import _pb2_gp as gp
-from autorl.optimizers.priors.mapping import MappedTask, places_of, proposable, searched
-from autorl.optimizers.priors.study_prior import StudyPrior, StudyTask, quantized
-from autorl.optimizers.priors.table import Array
+from autorl.optimizers.priors.mapping import BEYOND, MappedTask, places_of, proposable, searched
+from autorl.optimizers.priors.packed import LEVELS, Array
+from autorl.optimizers.priors.study_prior import StudyPrior
+from autorl.optimizers.priors.table import evenly
 from autorl.space import Space
 
 POOL = 64
@@ -44,30 +45,29 @@ class Columns:
     """Places of the unit cube as rows of a Gaussian process.
 
     Their columns are two that are not used, numbers, choices.
+
+    Args:
+        space: of the places.
+        used: the searched hyperparameters that are columns, a mask, shape (d,); None: all.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, used: np.ndarray | None = None) -> None:
         items = searched(space)
-        self.choices = np.array(
+        choices = np.array(
             [item.n_choices if item.type == "categorical" else 0 for item in items], dtype=np.int64
         )
+        used = np.ones(len(items), dtype=bool) if used is None else used
+        self._numeric = used & (choices == 0)
+        self._categorical = used & (choices > 0)
+        self._choices = choices[self._categorical]
+        self.n_numeric = int(self._numeric.sum())
 
-    def n_numeric(self, used: np.ndarray) -> int:
-        """Count the numbers among the columns that are used."""
-        return int((used & (self.choices == 0)).sum())
-
-    def rows(self, units: Array, used: np.ndarray) -> Array:
-        """Encode places as rows of the columns used.
-
-        Args:
-            units: shape (q, d).
-            used: a mask, shape (d,).
-        """
-        numbers = units[:, used & (self.choices == 0)]
-        categorical = used & (self.choices > 0)
-        inside = np.clip(units[:, categorical], 0.0, 1.0 - 1e-9)
-        categories = np.floor(inside * self.choices[categorical])
-        return np.column_stack([np.zeros((len(units), gp.CONTEXT)), numbers, categories])
+    def rows(self, units: Array) -> Array:
+        """Encode places, shape (q, d), as rows."""
+        inside = np.clip(units[:, self._categorical], 0.0, 1.0 - 1e-9)
+        categories = np.floor(inside * self._choices)
+        unused = np.zeros((len(units), gp.CONTEXT))
+        return np.column_stack([unused, units[:, self._numeric], categories])
 
 
 def normal_scores(values: Array) -> Array:
@@ -81,56 +81,34 @@ def normal_scores(values: Array) -> Array:
     return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
 
 
-def fit_task(mapped: MappedTask, space: Space, weight: float) -> StudyTask:
+def fit_task(task: MappedTask, space: Space, weight: float) -> MappedTask:
     """Fit the surrogate of a task, as a study file holds it."""
-    task = quantized(mapped)
-    columns = Columns(space)
-    count = len(task.scores)
-    sample = np.unique(np.linspace(0, count - 1, min(count, FITTED)).round().astype(np.int64))
-    rows = columns.rows(task.units[sample], task.recorded)
-    logs = gp.fit(rows, normal_scores(task.scores[sample]), columns.n_numeric(task.recorded))
-    return StudyTask(
-        source=task.table.source,
-        environment=task.table.environment,
-        units=task.units,
-        scores=task.scores,
-        recorded=task.recorded,
-        logs=logs,
-        weight=weight,
-        sha256=task.table.sha256,
-        note=task.note,
-        prior=task.table.prior,
-    )
+    span = 1 + 2 * BEYOND
+    # Numbers as they are in a study file.
+    units = np.rint((task.units + BEYOND) / span * LEVELS) / LEVELS * span - BEYOND
+    scores = np.rint(task.scores * LEVELS) / LEVELS
+    sample = evenly(len(scores), FITTED)
+    columns = Columns(space, task.recorded)
+    logs = gp.fit(columns.rows(units[sample]), normal_scores(scores[sample]), columns.n_numeric)
+    return replace(task, units=units, scores=scores, logs=logs, weight=weight)
 
 
-@dataclass(frozen=True, eq=False)
 class Surrogate:
-    """A task's predictions.
+    """Predicts the scores of a task, by a process that is conditioned on its table."""
 
-    Attributes:
-        posterior: of normal scores.
-        order: normal scores, ascending, and the scores that belong to them.
-    """
-
-    task: StudyTask
-    posterior: gp.Posterior
-    order: tuple[Array, Array]
-
-    @classmethod
-    def of(cls, task: StudyTask, columns: Columns) -> Surrogate:
-        """Condition a task's process on its table."""
-        rows = columns.rows(task.units, task.recorded)
+    def __init__(self, task: MappedTask, space: Space) -> None:
+        self._columns = Columns(space, task.recorded)
+        rows = self._columns.rows(task.units)
         normal = normal_scores(task.scores)
         nothing = np.empty((0, rows.shape[1]))
-        numeric = columns.n_numeric(task.recorded)
-        posterior = gp.Posterior(task.logs, rows, normal, nothing, numeric)
+        self._posterior = gp.Posterior(task.logs, rows, normal, nothing, self._columns.n_numeric)
         ascending = np.argsort(normal, kind="stable")
-        return cls(task, posterior, (normal[ascending], task.scores[ascending]))
+        # Normal scores, ascending, and the scores that belong to them.
+        self._order = normal[ascending], task.scores[ascending]
 
-    def scores(self, units: Array, columns: Columns) -> Array:
+    def scores(self, units: Array) -> Array:
         """Predict scores between 0 and 1 at places, shape (q, d): (q,)."""
-        means = self.posterior.mean(columns.rows(units, self.task.recorded))
-        return np.interp(means, *self.order)
+        return np.interp(self._posterior.mean(self._columns.rows(units)), *self._order)
 
 
 class Ensemble:
@@ -144,52 +122,35 @@ class Ensemble:
 
     def __init__(self, prior: StudyPrior, space: Space) -> None:
         self.space = space
-        self.tasks = prior.tasks
         self.weights = np.array([task.weight for task in prior.tasks], dtype=np.float64)
-        self.columns = Columns(space)
-        self.surrogates = [Surrogate.of(task, self.columns) for task in prior.tasks]
-        self.pool, units, recorded = self._pool()
-        self.values = self.predicted(units)
-        for task, pooled, score in recorded:
-            self.values[task, pooled] = score
+        self._surrogates = [Surrogate(task, space) for task in prior.tasks]
+        at = {
+            task.units[row].tobytes(): proposable(space, task.units[row])
+            for task in prior.tasks
+            for row in np.argsort(-task.scores, kind="stable")[:POOL]
+        }
+        self.pool = list(dict.fromkeys(at.values()))
         self._places = {config: place for place, config in enumerate(self.pool)}
-
-    def _pool(self) -> tuple[list[Config], Array, list[tuple[int, int, float]]]:
-        """Return configurations, their places, and (task, place in the pool, recorded score)."""
-        chosen: dict[Config, None] = {}
-        best = [np.argsort(-task.scores, kind="stable")[:POOL] for task in self.tasks]
-        at: dict[bytes, Config] = {}
-        for task, rows in zip(self.tasks, best, strict=True):
-            for row in rows:
-                config = proposable(self.space, task.units[row])
-                chosen[config] = None
-                at[task.units[row].tobytes()] = config
-        pool = list(chosen)
-        number = {config: place for place, config in enumerate(pool)}
-        recorded = [
-            (index, number[at[place.tobytes()]], float(score))
-            for index, task in enumerate(self.tasks)
-            for place, score in zip(task.units, task.scores, strict=True)
-            if place.tobytes() in at
-        ]
-        return pool, places_of(self.space, pool), recorded
+        self.values = self.predicted(places_of(space, self.pool))
+        for values, task in zip(self.values, prior.tasks, strict=True):
+            for unit, score in zip(task.units, task.scores, strict=True):
+                if unit.tobytes() in at:
+                    values[self._places[at[unit.tobytes()]]] = score
 
     def predicted(self, units: Array) -> Array:
         """Predict scores at places, shape (q, d), in every task: (tasks, q)."""
-        rows = [surrogate.scores(units, self.columns) for surrogate in self.surrogates]
+        rows = [surrogate.scores(units) for surrogate in self._surrogates]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(units))
 
     def scores(self, configs: Sequence[Config]) -> Array:
         """Return scores of configurations in every task, shape (tasks, configurations)."""
-        result = np.empty((len(self.tasks), len(configs)))
-        unknown = [number for number, config in enumerate(configs) if config not in self._places]
-        for number, config in enumerate(configs):
-            if config in self._places:
-                result[:, number] = self.values[:, self._places[config]]
-        if unknown:
-            places = places_of(self.space, [configs[number] for number in unknown])
-            result[:, unknown] = self.predicted(places)
-        return result
+        unknown = [config for config in configs if config not in self._places]
+        predicted = iter(self.predicted(places_of(self.space, unknown)).T)
+        columns = [
+            self.values[:, self._places[config]] if config in self._places else next(predicted)
+            for config in configs
+        ]
+        return np.array(columns).reshape(len(configs), len(self.weights)).T
 
 
 @lru_cache(maxsize=8)
@@ -218,7 +179,7 @@ def gains(values: Array, best: Array, weights: Array) -> Array:
 
 def greedy_portfolio(ensemble: Ensemble, size: int) -> list[Config]:
     """Choose configurations one by one, each by its gain."""
-    best = np.zeros(len(ensemble.tasks))
+    best = np.zeros(len(ensemble.weights))
     chosen: list[int] = []
     while len(chosen) < min(size, len(ensemble.pool)):
         gain = gains(ensemble.values, best, ensemble.weights)

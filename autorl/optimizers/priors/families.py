@@ -8,7 +8,10 @@ worse than random search, one of the own family much better.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+OTHER_FAMILY = 0.1
+"""What another family of environments counts beside the study's own."""
 _FAMILIES = {
     "classic control": "CartPole|Acrobot|MountainCar|Pendulum",
     "box2d": "LunarLander|BipedalWalker|CarRacing",
@@ -41,3 +44,22 @@ def family_of(environment: str) -> str:
         if pattern.match(environment):
             return family
     return re.split(r"[-/]", environment, maxsplit=1)[0]
+
+
+def task_weights(environments: Sequence[str], own: str | None) -> list[float]:
+    """Return what tasks count before a study has results, of sum 1.
+
+    The tasks of a family share its weight, so that ten of one do not outvote three of another.
+
+    Args:
+        environments: of the tasks.
+        own: that of the study; None: all families count alike.
+    """
+    families = [family_of(environment) for environment in environments]
+    favoured = families if own is None else [family_of(own)]
+    shares = [
+        (1.0 if family in favoured else OTHER_FAMILY) / families.count(family)
+        for family in families
+    ]
+    # Rounded: it stands in study files, where 0.1 + 0.2 has no place.
+    return [round(share / sum(shares), 6) for share in shares]

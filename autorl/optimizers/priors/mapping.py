@@ -64,19 +64,28 @@ class MappedTask:
     """A task's table in the unit cube of a space.
 
     Attributes:
-        table: as it was recorded.
+        source, environment: where its table is from.
         units: shape (n, d): the places of its configurations, by the searched hyperparameters of
             the space; from -`BEYOND` to 1 + `BEYOND`. The default's place where nothing is known.
         scores: shape (n,), 0 to 1.
         recorded: shape (d,): whether a hyperparameter is a part of the table and differs in it.
+        logs: parameters of its surrogate, as `_pb2_gp.fit` gives them; empty before it is fitted.
+        weight: what it counts before the study has results; those of a prior have the sum 1.
+        sha256: of the source's manifest.
         note: one line: what was shared, and what not.
+        prior: name of the prior file that it is from, "" of a landscape or study.
     """
 
-    table: TaskTable
+    source: str
+    environment: str
     units: Array
     scores: Array
     recorded: np.ndarray
-    note: str
+    logs: tuple[float, ...] = ()
+    weight: float = 1.0
+    sha256: str = ""
+    note: str = ""
+    prior: str = ""
 
 
 def searched(space: Space) -> list[Hyperparameter]:
@@ -93,7 +102,7 @@ def map_task(table: TaskTable, space: Space) -> MappedTask:
     items = searched(space)
     sources = {item.name: _name_in(table.names, item.name) for item in items}
     columns = {
-        item.name: _places(item, [config.get(name) for config in table.configs], table, name)
+        item.name: _places(item, name, table.configs)
         for item in items
         if (name := sources[item.name]) is not None
     }
@@ -106,22 +115,26 @@ def map_task(table: TaskTable, space: Space) -> MappedTask:
     if len(rows) < FEWEST:
         message = f"only {counted(len(rows), 'configuration', 'have')} choices of the space"
         raise InputError(f"{message}, {FEWEST} are needed")
-    units = np.array(
-        [
-            columns[item.name][rows]
-            if item.name in columns
-            else np.full(len(rows), item.to_unit(item.default))
-            for item in items
-        ]
-    ).T
+    units = np.tile([item.to_unit(item.default) for item in items], (len(rows), 1))
+    for place, item in enumerate(items):
+        if item.name in columns:
+            units[:, place] = columns[item.name][rows]
     scores = table.scores[rows]
     if not scores.max() > scores.min():
         raise InputError("the configurations that can be mapped score the same")
-    differs = np.ptp(units, axis=0) > 0
-    recorded = np.array([item.name in columns for item in items]) & differs
+    recorded = np.ptp(units, axis=0) > 0  # what was not recorded is at the default
     if not recorded.any():
         raise InputError("no hyperparameter that it shares with the space differs in it")
-    return MappedTask(table, units, scores, recorded, _note(table, sources, columns, len(rows)))
+    return MappedTask(
+        table.source,
+        table.environment,
+        units,
+        scores,
+        recorded,
+        sha256=table.sha256,
+        note=_note(table, sources, columns, len(rows)),
+        prior=table.prior,
+    )
 
 
 def _note(
@@ -155,18 +168,16 @@ def _name_in(names: Sequence[str], name: str) -> str | None:
     return next((recorded for recorded in names if recorded in synonyms), None)
 
 
-def _places(item: Hyperparameter, values: Sequence[object], table: TaskTable, name: str) -> Array:
-    """Return the places of values on a hyperparameter's unit interval.
+def _places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array:
+    """Return the places of recorded values on a hyperparameter's unit interval.
 
     Shape (n,), NaN for a choice that it does not have. An inactive hyperparameter is at its
     default.
     """
     default = item.to_unit(item.default)
-    places = [
-        _place(item, value) if name in config else default
-        for value, config in zip(values, table.configs, strict=True)
-    ]
-    return np.array(places, dtype=np.float64)
+    return np.array(
+        [_place(item, config[name]) if name in config else default for config in configs]
+    )
 
 
 def _place(item: Hyperparameter, value: object) -> float:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,30 +21,35 @@ from autorl.space.canonical import sha256
 
 Array: TypeAlias = NDArray[np.float64]
 
+VERSION = 1  # of data in study files
 LEVELS = 65_535
 """Equal parts of [0, 1] that packed numbers are rounded to."""
 
 
-def checked(content: Mapping[str, Any], version: int, key: str) -> dict[str, Any]:
-    """Return data of a study file, without its hash.
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data for a study file, with version and hash."""
+    body = {"version": VERSION, **content}
+    return {"sha256": sha256(body), **body}
+
+
+@contextmanager
+def opened(content: Mapping[str, Any], key: str) -> Iterator[dict[str, Any]]:
+    """Give what `sealed` was given, to be read inside.
 
     Raises:
-        InputError: it is of another version, or was changed.
+        InputError: it is of another version, was changed, or is read as what it is not.
     """
-    stated = plain(content)
-    if stated.get("version") != version:
-        message = f"version {shown(stated.get('version'))}; this package reads {version}"
+    body = plain(content)
+    if body.get("version") != VERSION:
+        message = f"version {shown(body.get('version'))}; this package reads {VERSION}"
         raise InputError(message, key=f"{key}.version")
-    body = {name: item for name, item in stated.items() if name != "sha256"}
-    if stated.get("sha256") != sha256(body):
+    if body.pop("sha256", None) != sha256(body):
         raise InputError("does not have its hash: it was changed", key=f"{key}.sha256")
-    return body
-
-
-def unreadable(error: Exception, key: str) -> InputError:
-    """Make the error for a body of another format: its hash holds."""
-    message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
-    return InputError(message, key=key)
+    try:
+        yield body
+    except (KeyError, TypeError, ValueError, IndexError, zlib.error) as error:
+        message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
+        raise InputError(message, key=key) from None
 
 
 def pack(values: Array) -> str:

@@ -8,9 +8,10 @@ same task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,8 +21,17 @@ from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, is_study, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
-from autorl.optimizers.priors.curves import read_curves, unit_scores
-from autorl.optimizers.priors.table import Array, Prior, TaskTable, load_prior
+from autorl.optimizers.base import Surroundings
+from autorl.optimizers.priors.packed import Array
+from autorl.optimizers.priors.table import (
+    FEWEST,
+    Curves,
+    Prior,
+    TaskTable,
+    evenly,
+    load_prior,
+    unit_scores,
+)
 from autorl.space.canonical import sha256
 
 AUTO = "auto"
@@ -29,10 +39,18 @@ NONE = "none"
 MOST_ROWS = 256
 """Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
 _BEST_ROWS = 64
+MOST_TASKS = 32
+"""Tables that a study takes; what comes later is left out, and said."""
+MOST_SEEDS = 3  # of the curves of a configuration
+MOST_POINTS = 20
+"""Evaluations of a curve: those of a longer one are thinned out evenly, the last stays."""
 _MOST_NAMED = 6  # sources in a line
 STUDIES = "studies"  # a folder, and as `auto` with the studies in it
 LANDSCAPES = "landscapes"
 PRIORS = "priors"
+
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -47,13 +65,40 @@ class Gathered:
     groups: list[list[TaskTable]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
+    def usable(
+        self, make: Callable[[TaskTable], T], key: str, *, named: bool
+    ) -> tuple[list[T], tuple[str, ...]]:
+        """Return what is made of the tables, and a line for everything else.
 
-def source_names(
-    value: object, key: str, what: str, words: Sequence[str] = (AUTO, NONE)
-) -> list[str] | None:
-    """Return the sources that an option names.
+        Args:
+            make: of a table; its `InputError` says why it cannot be used.
+            key: of the option that names the sources.
+            named: whether a source of which nothing can be used is an error, or a line.
 
-    The result is None where the value is one of the words.
+        Raises:
+            InputError: `named`, and there is such a source.
+        """
+        made: dict[TaskTable, T] = {}
+        skipped = [*self.skipped]
+        for tables in self.groups:
+            lines = []
+            for table in tables:
+                try:
+                    made[table] = make(table)
+                except InputError as error:
+                    lines.append(f"{table.source}: {error.message}")
+            if named and len(lines) == len(tables):
+                raise InputError("; ".join(lines), key=key)
+            skipped += lines
+        skipped += [
+            f"{table.source}: a study takes {MOST_TASKS} tables at most"
+            for table in [*made][MOST_TASKS:]
+        ]
+        return [*made.values()][:MOST_TASKS], tuple(skipped)
+
+
+def check_sources(value: object, key: str, what: str, words: Sequence[str]) -> None:
+    """Check what an option says: one of the words, or a list of sources.
 
     Args:
         value: of the option.
@@ -65,7 +110,7 @@ def source_names(
         InputError: it is none of what it may be.
     """
     if value in words:
-        return None
+        return
     if isinstance(value, str) or not isinstance(value, Sequence):
         message = f"expected {', '.join(words)} or a list of landscapes, got {value!r}"
         raise InputError(message, key=key)
@@ -74,7 +119,24 @@ def source_names(
         message = "expected ids or folders of landscapes in the list"
         message += f", got {wrong[0]!r}" if wrong else f", got none: `none` is without {what}"
         raise InputError(message, key=key)
-    return list(value)
+
+
+def gather(value: str | Sequence[str], surroundings: Surroundings, key: str) -> Gathered:
+    """Read what an option says: `auto`, `studies`, `none` or a list of sources.
+
+    Raises:
+        InputError: a source that it names cannot be used.
+    """
+    around = surroundings
+    if value == NONE:
+        return Gathered()
+    if isinstance(value, str):
+        studies = value == STUDIES
+        return automatic_tables(around.folder, around.algorithms, around.replays, studies=studies)
+    try:
+        return named_tables(value, around.folder, around.algorithms)
+    except InputError as error:
+        raise InputError(error.message, file=error.file, key=key) from None
 
 
 def algorithm_of(name: str) -> str:
@@ -112,6 +174,31 @@ def read_table(folder: Path) -> TaskTable:
         raise InputError(error.message, file=error.file or str(folder)) from None
 
 
+def read_curves(data: Dataset) -> Curves | None:
+    """Read the curves of a landscape or study, else None.
+
+    Runs that lack an evaluation, such as stopped ones, are left out. There are as many seeds of
+    each configuration as enough configurations have.
+    """
+    grid = data.grid
+    columns = grid.columns(len(grid.steps) - 1)
+    columns = [columns[place] for place in evenly(len(columns), MOST_POINTS)]
+    curves = data.manifest.objective.sign * grid.whole_curves("tuning", columns).astype(np.float64)
+    whole = np.asarray(np.isfinite(curves).all(axis=-1))  # (configurations, seeds)
+    for count in range(min(MOST_SEEDS, whole.shape[1]), 0, -1):
+        rows = np.flatnonzero(whole.sum(axis=1) >= count)
+        if len(rows) < FEWEST or not columns:
+            continue
+        rows = rows[evenly(len(rows), MOST_ROWS)]
+        fractions = grid.steps[columns] / grid.steps[-1]
+        try:
+            units = unit_scores(np.array([curves[row][whole[row]][:count] for row in rows]))
+        except InputError:
+            return None
+        return Curves(tuple(float(round(fraction, 6)) for fraction in fractions), units)
+    return None
+
+
 def _lower_bounds(data: Dataset) -> tuple[Array, int]:
     """Return mean less standard error of each configuration at the last step.
 
@@ -142,8 +229,8 @@ def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
         return rows
     order = rows[np.argsort(-means[rows], kind="stable")]
     lower = order[_BEST_ROWS:]
-    places = np.linspace(0, len(lower) - 1, MOST_ROWS - _BEST_ROWS).round().astype(np.int64)
-    return np.sort(np.concatenate([order[:_BEST_ROWS], lower[places]]))
+    lower = lower[evenly(len(lower), MOST_ROWS - _BEST_ROWS)]
+    return np.sort(np.concatenate([order[:_BEST_ROWS], lower]))
 
 
 def named_tables(names: Sequence[str], folder: Path | None, algorithms: Sequence[str]) -> Gathered:
@@ -159,7 +246,11 @@ def named_tables(names: Sequence[str], folder: Path | None, algorithms: Sequence
     """
     gathered = Gathered()
     for name in names:
-        tables = _tables_of(name, folder)
+        tables: Sequence[TaskTable] = ()
+        if (landscape := find_landscape(name, folder=folder)) is not None:
+            tables = [read_table(landscape)]
+        else:
+            tables = read_prior(find_prior(name, folder)).tasks
         wrong = [table for table in tables if algorithms and table.algorithm not in algorithms]
         if wrong:
             message = (
@@ -167,19 +258,8 @@ def named_tables(names: Sequence[str], folder: Path | None, algorithms: Sequence
                 f"this study trains {', '.join(algorithms)}"
             )
             raise InputError(message, key="optimizer.prior")
-        gathered.groups.append(tables)
+        gathered.groups.append([*tables])
     return gathered
-
-
-def _tables_of(name: str, folder: Path | None) -> list[TaskTable]:
-    places = [Path(name)] if folder is None else [folder / name, Path(name)]
-    file = next((place for place in places if place.is_file()), None)
-    if file is not None:
-        return list(read_prior(file).tasks)
-    landscape = find_landscape(name, folder=folder)
-    if landscape is not None:
-        return [read_table(landscape)]
-    return list(read_prior(find_prior(name, folder)).tasks)
 
 
 def find_prior(name: str, folder: Path | None = None) -> Path:
@@ -227,85 +307,73 @@ def automatic_tables(
         without: a source that is left out: the landscape that a study replays.
         studies: whether those of studies are taken.
     """
-    search = _Search(algorithms, without)
+    gathered = Gathered()
     if not algorithms:
-        return search.gathered
+        return gathered
+    taken: dict[str, str] = {}  # of each table its id and its hash
+    others: dict[str, None] = {}  # what is left out for its algorithm
     for source in _sources(_bases(folder), studies=studies):
+        label = _label(source)
+        tables: list[TaskTable] = []
         try:
-            search.take(source)
+            for offer in _offers(source):
+                known = taken.get(offer.source, offer.sha256)
+                if offer.algorithm not in algorithms:
+                    others[source.stem if source.is_file() else offer.source] = None
+                elif offer.source == without:
+                    gathered.skipped.append(f"{offer.source}: the study replays it")
+                elif known != offer.sha256:
+                    message = f"another table of the id {offer.source} was taken"
+                    gathered.skipped.append(f"{label}: {message}")
+                elif offer.source not in taken:
+                    tables.append(offer.read())
         except InputError as error:
-            search.gathered.skipped.append(f"{_label(source)}: {error.message}")
-    if search.of_other_algorithms:
-        names = listed(search.of_other_algorithms, _MOST_NAMED)
-        search.gathered.skipped.append(f"{names}: of another algorithm")
-    return search.gathered
-
-
-@dataclass
-class _Search:
-    """Tables that the search has read so far.
-
-    Attributes:
-        algorithms, without: as `automatic_tables` has them.
-        taken: of each table its id and its hash.
-        of_other_algorithms: what is left out for its algorithm.
-    """
-
-    algorithms: Sequence[str]
-    without: str
-    gathered: Gathered = field(default_factory=Gathered)
-    taken: dict[str, str] = field(default_factory=dict)
-    of_other_algorithms: list[str] = field(default_factory=list)
-
-    def take(self, source: Path) -> None:
-        """Read what a source adds.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        manifest = source / MANIFEST
-        if source.is_file():
-            prior = read_prior(source)
-            if prior.algorithm not in self.algorithms:
-                self.of_other_algorithms.append(source.stem)
-                return
-            tables = [table for table in prior.tasks if self._adds(table, source.stem)]
-        elif not manifest.is_file() or self._promises(Manifest.read(source), source):
-            # The manifest alone says whether tables are worth loading; a study has none.
-            tables = [table for table in [read_table(source)] if self._adds(table, _label(source))]
+            gathered.skipped.append(f"{label}: {error.message}")
         else:
-            return
-        self.taken |= {table.source: table.sha256 for table in tables}
-        self.gathered.groups.append(tables)
+            taken |= {table.source: table.sha256 for table in tables}
+            gathered.groups.append(tables)
+    if others:
+        names = listed(others, _MOST_NAMED)
+        gathered.skipped.append(f"{names}: of another algorithm")
+    return gathered
 
-    def _promises(self, manifest: Manifest, folder: Path) -> bool:
+
+@dataclass(frozen=True)
+class _Offer:
+    """A table that a source has, before it is read."""
+
+    source: str
+    algorithm: str
+    sha256: str
+    read: Callable[[], TaskTable]
+
+
+def _offers(source: Path) -> Iterator[_Offer]:
+    """List the tables of a prior file, or that of a landscape or study.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if source.is_file():
+        tables = read_prior(source).tasks
+    elif (source / MANIFEST).is_file():
+        # The manifest alone says whether tables are worth loading; a study has none.
+        manifest = Manifest.read(source)
         algorithm = algorithm_of(manifest.algorithm)
-        return self._is_new(manifest.id, algorithm, sha256(manifest.to_dict()), _label(folder))
-
-    def _adds(self, table: TaskTable, label: str) -> bool:
-        return self._is_new(table.source, table.algorithm, table.sha256, label)
-
-    def _is_new(self, source: str, algorithm: str, content: str, label: str) -> bool:
-        """Tell whether a table is to be taken, and note why not.
-
-        Nothing is said of a table that another source has already brought.
-        """
-        if algorithm not in self.algorithms:
-            self.of_other_algorithms.append(source)
-        elif source == self.without:
-            self.gathered.skipped.append(f"{source}: the study replays it")
-        elif self.taken.get(source, content) != content:
-            self.gathered.skipped.append(f"{label}: another table of the id {source} was taken")
-        return algorithm in self.algorithms and source not in (self.without, *self.taken)
+        content = sha256(manifest.to_dict())
+        yield _Offer(manifest.id, algorithm, content, lambda: read_table(source))
+        return
+    else:
+        tables = (read_table(source),)
+    for table in tables:
+        yield _Offer(table.source, table.algorithm, table.sha256, lambda table=table: table)
 
 
 def _label(source: Path) -> str:
     """Name a source by the end of its path."""
-    parts = 3  # a landscape's id
     if source.is_file():
-        parts = 1
-    elif is_study(source):
-        parts = 2
+        return source.stem
+    parts = 2 if is_study(source) else 3  # a landscape's id
     return "/".join(source.parts[-parts:])
 
 
@@ -317,14 +385,11 @@ def _bases(folder: Path | None) -> list[Path]:
 def _sources(bases: Sequence[Path], *, studies: bool) -> Iterator[Path]:
     """List prior files, folders of landscapes and folders of studies."""
     shipped = shipped_folder(PRIORS)
-    for root in _folders(bases, PRIORS, shipped):
-        yield from _files(root)
-    for root in _folders(bases, LANDSCAPES, shipped_root()):
-        yield from _landscapes(root)
+    yield from _files(_folders(bases, PRIORS, shipped))
+    yield from _landscapes(_folders(bases, LANDSCAPES, shipped_root()))
     # After all of the user's: who made a landscape anew means that one.
-    yield from _files(shipped)
-    if (root_of_package := shipped_root()) is not None:
-        yield from _landscapes(root_of_package)
+    yield from _files([shipped])
+    yield from _landscapes([shipped_root()])
     for root in _folders(bases, STUDIES, None) if studies else ():
         yield from (path for path in sorted(root.iterdir()) if is_study(path))
 
@@ -332,12 +397,11 @@ def _sources(bases: Sequence[Path], *, studies: bool) -> Iterator[Path]:
 def prior_files(bases: Sequence[Path]) -> list[Path]:
     """List the prior files below folders, and those of the package."""
     shipped = shipped_folder(PRIORS)
-    roots = [*_folders(bases, PRIORS, shipped), shipped]
-    return [file for root in roots for file in _files(root)]
+    return _files([*_folders(bases, PRIORS, shipped), shipped])
 
 
-def _files(root: Path | None) -> list[Path]:
-    return [] if root is None else sorted(root.glob("*.json"))
+def _files(roots: Sequence[Path | None]) -> list[Path]:
+    return [file for root in roots if root is not None for file in sorted(root.glob("*.json"))]
 
 
 def _folders(bases: Sequence[Path], name: str, of_package: Path | None) -> list[Path]:
@@ -354,9 +418,9 @@ def _folders(bases: Sequence[Path], name: str, of_package: Path | None) -> list[
     return [folder for place, folder in different.items() if place != excluded]
 
 
-def _landscapes(root: Path) -> Iterator[Path]:
-    """List the folders with a manifest below `root`, hidden ones left out."""
-    for file in sorted(root.rglob(MANIFEST)):
-        parts = file.relative_to(root).parts
-        if not any(part.startswith(".") for part in parts):
-            yield file.parent
+def _landscapes(roots: Sequence[Path | None]) -> Iterator[Path]:
+    """List the folders with a manifest below `roots`, hidden ones left out."""
+    for root in filter(None, roots):
+        for file in sorted(root.rglob(MANIFEST)):
+            if not any(part.startswith(".") for part in file.relative_to(root).parts):
+                yield file.parent

@@ -16,9 +16,8 @@ import numpy as np
 
 from autorl.core.plain_text import did_you_mean, shown
 from autorl.core.types import InputError
-from autorl.optimizers.priors.curves import unit_scores
 from autorl.optimizers.priors.mapping import places_of, proposable, searched
-from autorl.optimizers.priors.table import TaskTable
+from autorl.optimizers.priors.table import TaskTable, unit_scores
 from autorl.space import Space
 from autorl.space.canonical import is_number
 

@@ -7,27 +7,20 @@ they are as noisy, and stand in the study file at the sources' own evaluations.
 
 from __future__ import annotations
 
-import binascii
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.optimizers.priors.build import family_weights
-from autorl.optimizers.priors.curves import Curves
-from autorl.optimizers.priors.families import family_of
-from autorl.optimizers.priors.packed import Array, checked, pack, unpack, unreadable
+from autorl.optimizers.priors.families import task_weights
+from autorl.optimizers.priors.packed import Array, opened, pack, sealed, unpack
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_prior import MOST_TASKS
-from autorl.space.canonical import sha256
+from autorl.optimizers.priors.table import Curves, TaskTable
 from autorl.statistics.reductions import Reduction
 
-VERSION = 1
 _KEY = "optimizer.curve_data"
 
 
@@ -78,42 +71,23 @@ class StudyCurves:
         """Number of curves of all sources."""
         return sum(len(source.scores) for source in self.sources)
 
-    @cached_property
-    def sha256(self) -> str:
-        """Hash of its content."""
-        return str(self.to_dict()["sha256"])
-
     def to_dict(self) -> dict[str, Any]:
         """Return its content for a study file, in JSON types."""
-        content = {
-            "version": VERSION,
-            "skipped": list(self.skipped),
-            "sources": [
-                {
-                    "source": source.source,
-                    "environment": source.environment,
-                    "sha256": source.sha256,
-                    "weight": source.weight,
-                    "fractions": list(source.fractions),
-                    "rows": len(source.scores),
-                    "scores": pack(source.scores),
-                }
-                for source in self.sources
-            ],
-        }
-        return {"sha256": sha256(content)} | content
-
-    def lines(self) -> tuple[str, ...]:
-        """Describe which sources they are from, and which not and why."""
-        head = f"{counted(self.count, 'reference curve')} of {counted(len(self.sources), 'task')}"
-        if self.sources:
-            head += f", hash {self.sha256[:12]}"
-        used = [
-            f"curves: {source.source} (weight {source.weight:.2f}): {len(source.scores)}, "
-            f"{counted(len(source.fractions), 'evaluation')} each"
+        sources = [
+            vars(source)
+            | {
+                "fractions": list(source.fractions),
+                "rows": len(source.scores),
+                "scores": pack(source.scores),
+            }
             for source in self.sources
         ]
-        return (head, *used, *(f"no reference curves: {line}" for line in self.skipped))
+        return sealed({"skipped": list(self.skipped), "sources": sources})
+
+    def line(self) -> str:
+        """Count the curves and the tasks they are from."""
+        text = f"{counted(self.count, 'reference curve')} of {counted(len(self.sources), 'task')}"
+        return text + (f", hash {self.to_dict()['sha256'][:12]}" if self.sources else "")
 
 
 def reference_curves(
@@ -131,33 +105,21 @@ def reference_curves(
     Raises:
         InputError: `named`, and a source has no curves.
     """
-    skipped = list(gathered.skipped)
-    usable = []
-    for table in (table for tables in gathered.groups for table in tables):
-        if table.curves is not None:
-            usable.append((table, table.curves))
-            continue
-        line = f"{table.source}: it has no complete learning curves"
-        if named:
-            raise InputError(line, key="optimizer.curves")
-        skipped.append(line)
-    for table, _ in usable[MOST_TASKS:]:
-        skipped.append(f"{table.source}: a study takes {MOST_TASKS} tasks at most")
-    usable = usable[:MOST_TASKS]
-    family = None if environment is None else family_of(environment)
-    weights = family_weights([family_of(table.environment) for table, _ in usable], family)
-    sources = tuple(
-        SourceCurves(
-            source=table.source,
-            environment=table.environment,
-            fractions=curves.fractions,
-            scores=scores_of(curves, n_seeds, reduction),
-            weight=weight,
-            sha256=table.sha256,
+
+    def made(table: TaskTable) -> SourceCurves:
+        if table.curves is None:
+            raise InputError("it has no complete learning curves")
+        scores = scores_of(table.curves, n_seeds, reduction)
+        return SourceCurves(
+            table.source, table.environment, table.curves.fractions, scores, sha256=table.sha256
         )
-        for (table, curves), weight in zip(usable, weights, strict=True)
-    )
-    return StudyCurves(sources, tuple(skipped))
+
+    sources, skipped = gathered.usable(made, "optimizer.curves", named=named)
+    weights = task_weights([source.environment for source in sources], environment)
+    weighted = [
+        replace(source, weight=weight) for source, weight in zip(sources, weights, strict=True)
+    ]
+    return StudyCurves(tuple(weighted), skipped)
 
 
 def scores_of(curves: Curves, n_seeds: int, reduction: Reduction) -> Array:
@@ -183,21 +145,10 @@ def study_curves_of(content: Mapping[str, Any]) -> StudyCurves:
     Raises:
         InputError: they were changed, or are none.
     """
-    body = checked(content, VERSION, _KEY)
-    try:
-        sources = tuple(_source(entry) for entry in body["sources"])
-        return StudyCurves(sources, tuple(body["skipped"]))
-    except (KeyError, TypeError, ValueError, zlib.error, binascii.Error) as error:
-        raise unreadable(error, _KEY) from None
-
-
-def _source(entry: Mapping[str, Any]) -> SourceCurves:
-    fractions = tuple(float(fraction) for fraction in entry["fractions"])
-    return SourceCurves(
-        source=entry["source"],
-        environment=entry["environment"],
-        fractions=fractions,
-        scores=unpack(entry["scores"], (int(entry["rows"]), len(fractions))),
-        weight=float(entry["weight"]),
-        sha256=entry["sha256"],
-    )
+    with opened(content, _KEY) as body:
+        sources = []
+        for entry in body["sources"]:
+            fractions = tuple(entry["fractions"])
+            scores = unpack(entry["scores"], (entry.pop("rows"), len(fractions)))
+            sources.append(SourceCurves(**entry | {"fractions": fractions, "scores": scores}))
+        return StudyCurves(tuple(sources), tuple(body["skipped"]))

@@ -7,7 +7,7 @@ A prior file is JSON. Configurations that several tasks share stand in it once, 
      "tasks": [{"source": "autorl/ppo/CartPole-v1", "design": 0, "scores": [0.41, ...], ...}],
      "portfolio": [{"learning_rate": 0.0003, ...}, ...]}
 
-A task may have `curves`: learning curves as text (`curves.py`). `inactive` names the rows at which
+A task may have `curves`: learning curves as text (`Curves`). `inactive` names the rows at which
 a hyperparameter has no value; null is a value. Nothing in the file is code, and its hash is over
 everything but the hash itself. A file that passes on data of others has their licence's text as
 `notice`; `built_with` is the command that makes the file again.
@@ -16,10 +16,11 @@ everything but the hash itself. A file that passes on data of others has their l
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,9 @@ from autorl.core.plain_text import counted, shortened, shown
 from autorl.core.plain_values import plain
 from autorl.core.regular_files import read_regular
 from autorl.core.types import Config, InputError
-from autorl.optimizers.priors.curves import Curves, curves_of
+from autorl.optimizers.priors.packed import Array, pack, unpack
 from autorl.space.canonical import is_number, sha256
 from autorl.store.outputs import free_output, write_whole
-
-Array: TypeAlias = NDArray[np.float64]
 
 FORMAT = "autorl prior"
 VERSION = 1
@@ -41,6 +40,60 @@ FEWEST = 8
 _DIGITS = 6  # significant digits of a float in a file
 _SCORE_DIGITS = 4  # decimals of a score between 0 and 1
 _LARGEST_FILE = 50_000_000  # bytes: more is no prior
+_LOW = 0.05  # quantile that counts as the worst: a diverged run may lie at -1e22
+_TEXTS = ("sha256", "licence", "citation")
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Learning curves of one task.
+
+    Attributes:
+        fractions: evaluations as parts of a full run, ascending to 1, shape (points,).
+        values: between 0 and 1, larger is better, shape (configurations, seeds, points).
+    """
+
+    fractions: tuple[float, ...]
+    values: Array
+
+    def __post_init__(self) -> None:
+        fractions = np.array(self.fractions)
+        ascending = bool(np.all(np.diff(fractions, prepend=0.0) > 0)) and fractions[-1] == 1.0
+        if not ascending or self.values.ndim != 3 or self.values.shape[-1] != len(fractions):
+            message = f"values of shape {self.values.shape} at {shown(str(self.fractions))}"
+            raise InputError(f"no learning curves: {message}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its content for a prior file, in JSON types."""
+        return {
+            "fractions": list(self.fractions),
+            "shape": list(self.values.shape),
+            "values": pack(self.values),
+        }
+
+
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """Return at most so many places of `count`, evenly spread, the first and the last among them."""
+    places = np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+    return np.unique(places)
+
+
+def unit_scores(values: Array) -> Array:
+    """Scale scores to 0 for the worst and 1 for the best.
+
+    A score below the 5 % quantile counts as the worst, unless it is the best.
+
+    Raises:
+        InputError: all are equal, or there are none.
+    """
+    if not values.size:
+        raise InputError("no configuration has a score")
+    high = float(values.max())
+    low = float(np.quantile(values, _LOW))
+    low = low if high > low else float(values.min())
+    if not high > low:
+        raise InputError("all configurations score the same")
+    return np.asarray(np.clip((values - low) / (high - low), 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,22 +168,13 @@ class Prior:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file, its hash included."""
         designs: dict[tuple[Config, ...], int] = {}
-        tasks = []
+        tasks: list[dict[str, Any]] = []
         for task in self.tasks:
             design = designs.setdefault(task.configs, len(designs))
-            tasks.append(
-                {
-                    "source": task.source,
-                    "environment": task.environment,
-                    "design": design,
-                    "n_seeds": task.n_seeds,
-                    "sha256": task.sha256,
-                    "licence": task.licence,
-                    "citation": task.citation,
-                    "scores": [round(float(score), _SCORE_DIGITS) for score in task.scores],
-                }
-                | ({} if task.curves is None else {"curves": task.curves.to_dict()})
-            )
+            entry = {"source": task.source, "environment": task.environment, "design": design}
+            entry |= {"n_seeds": task.n_seeds} | {name: getattr(task, name) for name in _TEXTS}
+            entry |= {"scores": [round(float(score), _SCORE_DIGITS) for score in task.scores]}
+            tasks.append(entry | ({} if task.curves is None else {"curves": task.curves.to_dict()}))
         content: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
@@ -211,10 +255,8 @@ def prior_of(content: object) -> Prior:
                 configs=designs[task["design"]],
                 scores=np.array(task["scores"], dtype=np.float64),
                 n_seeds=int(task["n_seeds"]),
-                sha256=str(task["sha256"]),
-                licence=str(task["licence"]),
-                citation=str(task["citation"]),
-                curves=curves_of(task["curves"]) if "curves" in task else None,
+                **{name: str(task[name]) for name in _TEXTS},
+                curves=_curves(task["curves"]) if "curves" in task else None,
             )
             for task in content["tasks"]
         )
@@ -229,8 +271,12 @@ def prior_of(content: object) -> Prior:
             built_with=str(content.get("built_with", "")),
         )
     # The hash holds, so whoever wrote it wrote another format.
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, zlib.error) as error:
         raise InputError(f"no prior: {type(error).__name__}: {shown(str(error))}") from None
+
+
+def _curves(content: Mapping[str, Any]) -> Curves:
+    return Curves(tuple(content["fractions"]), unpack(content["values"], tuple(content["shape"])))
 
 
 def _columns(configs: Sequence[Config]) -> dict[str, Any]:

@@ -17,8 +17,7 @@ import numpy as np
 from autorl.core.plain_text import all_counted, counted, number, printable
 from autorl.core.plain_values import plain
 from autorl.core.types import Incumbent, ProposalId, SearchEnd, SegmentId, Status, StudyError
-from autorl.optimizers.model_share import NO_SHARE, ModelShare
-from autorl.optimizers.priors.used import PriorUse
+from autorl.optimizers.model_share import NO_SHARE, ModelShare, PriorUse
 from autorl.statistics import iqm
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
