@@ -4,7 +4,7 @@ Imports optuna: import it lazily.
 
 Optuna's in-memory storage can neither update a finished trial (a later `Scored` supersedes an
 earlier one) nor forget a trial that was asked for but never proposed. `TrialTable`, a storage of
-Optuna's own interface handed to `create_study`, can: it is a list of finished trial objects that we
+Optuna's own interface handed to a `Study`, can: it is a list of finished trial objects that we
 write, plus at most one draft that a sampler is filling in.
 
 Each ask has a fresh sampler, which knows nothing: it looks through all trials for the parameters
@@ -33,7 +33,7 @@ from optuna.samplers import GPSampler, TPESampler
 from optuna.samplers._tpe import _truncnorm
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.storages import BaseStorage
-from optuna.study import Study, StudyDirection, create_study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autorl.optimizers.base import Record
@@ -125,11 +125,6 @@ class TrialTable(BaseStorage):
             trials = [*(trials[number] for number in self.shown), *drafted]
         return [trial for trial in trials if states is None or trial.state in states]
 
-    def create_new_study(
-        self, directions: Sequence[StudyDirection], study_name: str | None = None
-    ) -> int:
-        return STUDY
-
     def get_study_id_from_name(self, study_name: str) -> int:
         return STUDY
 
@@ -149,12 +144,9 @@ class TrialTable(BaseStorage):
         raise AssertionError("a part of Optuna's storage that samplers do not use")
 
     # Abstract in `BaseStorage`, which could not be subclassed without them.
-    delete_study = set_study_user_attr = get_study_user_attrs = get_all_studies = _unused
+    create_new_study = delete_study = get_all_studies = set_study_user_attr = _unused
+    get_study_user_attrs = _unused
     set_trial_state_values = set_trial_intermediate_value = set_trial_user_attr = _unused
-
-
-def study_on(table: TrialTable) -> Study:
-    return create_study(storage=table, study_name="autorl", directions=table._directions)
 
 
 def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> BaseDistribution:
@@ -236,20 +228,25 @@ def told_trial(
     return trial
 
 
-def shared(distributions: Distributions) -> dict[str, BaseDistribution]:
-    """Return the parameters that are sampled together, in Optuna's order.
+class _Told:
+    """A part of samplers that are told which parameters exist, instead of looking for them.
 
-    Parameters are sampled together when every trial has all of them.
+    Attributes:
+        known: the parameters all trials share, in the order they are drawn; None = look.
     """
-    # Sorted as Optuna's intersection of the trials' parameters is: draws are made in this order.
-    return {
-        name: distributions[name]
-        for name in sorted(distributions)
-        if not distributions[name].single()
-    }
+
+    known: dict[str, BaseDistribution] | None = None
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        if self.known is None:
+            found: dict[str, BaseDistribution] = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
+            return found
+        return dict(self.known)
 
 
-class FastTPE(TPESampler):
+class FastTPE(_Told, TPESampler):
     """Optuna's TPE sampler, told which parameters exist and are valid.
 
     Candidates are drawn from the density of good configurations until enough of them are valid, so
@@ -270,19 +267,12 @@ class FastTPE(TPESampler):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self._known = known
+        self.known = known
         self._counts = counts
         # With conditions the groups of a candidate are drawn apart, and rules are about the whole.
         if valid is not None and known is not None:
             estimator = partial(_ValidParzenEstimator, valid=valid)
             self._parzen_estimator_cls = estimator  # type: ignore[assignment]
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        if self._known is None:
-            return super().infer_relative_search_space(study, trial)
-        return dict(self._known)
 
     def _build_parzen_estimator(
         self,
@@ -353,7 +343,7 @@ class _ValidParzenEstimator(_ParzenEstimator):
         return np.fromiter((self._valid(parameters) for parameters in external), dtype=bool)
 
 
-class FastGP(GPSampler):
+class FastGP(_Told, GPSampler):
     """Optuna's GP sampler, told which parameters exist.
 
     Args:
@@ -369,7 +359,7 @@ class FastGP(GPSampler):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self._known = known
+        self.known = known
         self._counts = counts
 
     def _sample_relative_impl(
@@ -386,13 +376,6 @@ class FastGP(GPSampler):
                 trial for trial in completed_trials for _ in range(self._counts[trial.number])
             ]
         return super()._sample_relative_impl(study, observed, running_trials, search_space)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        if self._known is None:
-            return super().infer_relative_search_space(study, trial)
-        return dict(self._known)
 
 
 @contextmanager

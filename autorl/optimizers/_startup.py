@@ -33,11 +33,3 @@ def startup_size(given: int | None, budget: float, minimum: int = 1) -> int:
     # Ten of sixteen configurations, and eight in flight, leave nothing to the model: that was
     # random search under another name (`docs/decisions.md`).
     return given if given is not None else int(max(minimum, min(MOST, budget / PART)))
-
-
-def startup_over(size: int, proposed: int, scored: int, fewest: int = 1) -> bool:
-    """Tell whether the model makes proposal number `proposed`.
-
-    The model needs `fewest` scores.
-    """
-    return proposed >= size and scored >= fewest

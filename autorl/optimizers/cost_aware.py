@@ -47,7 +47,7 @@ from autorl.core.types import (
 )
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers._own_results import as_they_were, ranks
-from autorl.optimizers._startup import startup_option, startup_over, startup_size
+from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import EARLY, may_go_on
 from autorl.optimizers.priors.ensemble import Columns, normal_scores
@@ -140,8 +140,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         if first is not None:
             return self._propose(*first)
         # 2. the start-up: one length after the other, so that the model knows all of them
-        over = startup_over(self._startup, started, len(self._ended), FEWEST)
-        if not over or not self._front:
+        if started < self._startup or len(self._ended) < FEWEST or not self._front:
             until = self.steps[started % len(self.steps)]
             return Proposal(space.sample(rng), until, origin="random")
         # 3. the most promising candidate

@@ -25,7 +25,7 @@ from autorl.core.plain_values import plain
 from autorl.core.quiet import quieted
 from autorl.core.types import Config, Event, Failed, Proposal, Proposed
 from autorl.optimizers._result_sample import BEST, ResultSample
-from autorl.optimizers._startup import startup_option, startup_over, startup_size
+from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, option, require, seed_counts
 
 if TYPE_CHECKING:
@@ -83,8 +83,12 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         if self.problem.space.conditions:
             return None
-        common: dict[str, BaseDistribution] = _bridge().shared(self._distributions)
-        return common
+        # Sorted as Optuna's intersection of the trials' parameters is: draws are made in this order.
+        return {
+            name: distribution
+            for name, distribution in sorted(self._distributions.items())
+            if not distribution.single()
+        }
 
     def _seed_counts(self) -> list[int] | None:
         """Return the seeds behind the score of each trial.
@@ -174,7 +178,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         if self._table is None:
             self._table = _bridge().TrialTable(self.problem.n_objectives)
-            self._study = _bridge().study_on(self._table)
+            self._study = _bridge().Study("autorl", self._table)
             searched = {
                 n: h for n, h in self.problem.space.hyperparameters.items() if h.type != "constant"
             }
@@ -231,8 +235,7 @@ class StartedOptimizer(OptunaOptimizer[S]):
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether the start-up is over."""
-        size = startup_size(self.options.startup, self.problem.budget)
-        return startup_over(size, proposed, scored)
+        return not self.blind(proposed) and scored > 0
 
     def blind(self, number: int) -> bool:
         """Tell whether a proposal belongs to the start-up, which reads no score."""

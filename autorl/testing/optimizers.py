@@ -41,7 +41,7 @@ from autorl.optimizers.base import RETRAINS, BaseOptimizer
 from autorl.optimizers.registry import describe, find, make
 from autorl.space import Space, load_space
 from autorl.store.codec import from_json, to_json
-from autorl.testing.simulation import Simulation, replayed, simulate
+from autorl.testing.simulation import Objective, Simulation, replayed, simulate
 
 HORIZON = 100
 FAILURES = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.DIVERGED, Status.LOST)
@@ -259,20 +259,18 @@ class OptimizerConformance:
     ) -> Callable[[], BaseOptimizer[Any]]:
         return _factory(self.optimizer, space, self.options, n_objectives, initial)
 
-    def run(
-        self,
-        space: Space,
-        *,
-        n: int | None = None,
-        lag: int = 1,
-        fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
-        kill: bool = False,
-        late: bool = False,
-    ) -> Simulation:
+    def run(self, space: Space, n: int | None = None, **how: Any) -> Simulation:
+        """Play it against `score`; `how` is as of `simulate`."""
         count = self.proposals if n is None else n
-        return simulate(
-            self.factory(space), score(space), count, lag=lag, fail=fail, kill=kill, late=late
-        )
+        return simulate(self.factory(space), score(space), count, **how)
+
+    def _replays(
+        self, factory: Callable[[], BaseOptimizer[Any]], objective: Objective, **how: Any
+    ) -> None:
+        """Assert that a study killed at every event equals one that is not."""
+        uninterrupted = simulate(factory, objective, self.proposals, **how)
+        killed = simulate(factory, objective, self.proposals, kill=True, **how)
+        assert killed.fingerprint() == uninterrupted.fingerprint()
 
     def test_it_declares_what_it_is(self) -> None:
         described = describe(self.optimizer)
@@ -325,9 +323,7 @@ class OptimizerConformance:
     )
     def test_killed_at_every_event_equals_uninterrupted(self, name: str, lag: int) -> None:
         space = space_of(name)
-        uninterrupted = self.run(space, lag=lag, fail=some_fail)
-        killed = self.run(space, lag=lag, fail=some_fail, kill=True)
-        assert killed.fingerprint() == uninterrupted.fingerprint()
+        self._replays(self.factory(space), score(space), lag=lag, fail=some_fail)
 
     @pytest.mark.parametrize(("name", "lag"), [("types", 1), ("conditional", 4)])
     def test_blind_proposals_depend_on_no_outcome(self, name: str, lag: int) -> None:
@@ -382,19 +378,15 @@ class OptimizerConformance:
 
     def test_unresumable_proposals_are_never_resumed(self) -> None:
         space = space_of("continuous")
-        optimizer = self.factory(space)()
-        broken: set[ProposalId] = set()
-        for number in range(self.proposals):
-            answer = optimizer.ask(seeds.generator(0, "ask", number))
-            if isinstance(answer, Done):
-                break
-            assert isinstance(answer, Proposal)
-            assert answer.resume_from not in broken
-            optimizer.observe(Proposed(number, answer))
+
+        def outcome(number: ProposalId, proposal: Proposal) -> Scored:
+            values = (score(space)(number, proposal),)
             usable = number % 3 != 1  # a failed seed leaves the others scored, but no donor
-            broken |= set() if usable else {number}
-            value = score(space)(number, answer)
-            optimizer.observe(Scored(number, (value,), reached=answer.until, resumable=usable))
+            return Scored(number, values, reached=proposal.until, resumable=usable)
+
+        proposals = simulate(self.factory(space), outcome, self.proposals).proposals
+        resumed = {proposal.resume_from for proposal in proposals} - {None}
+        assert all(number % 3 != 1 for number in resumed)
 
     def test_pending_points_are_not_proposed_again(self) -> None:
         proposals = self.run(space_of("continuous"), lag=8).proposals
@@ -448,36 +440,20 @@ class OptimizerConformance:
             with pytest.raises(InputError, match="one objective"):
                 factory()
             return
-        uninterrupted = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail)
-        killed = simulate(
-            factory, two_scores(space), self.proposals, lag=3, fail=some_fail, kill=True
-        )
-        assert killed.fingerprint() == uninterrupted.fingerprint()
+        self._replays(factory, two_scores(space), lag=3, fail=some_fail)
 
     def test_constraint_values_are_understood(self) -> None:
         space = space_of("continuous")
-        optimizer = self.factory(space)()
-        events: list[Event] = []
-        for number in range(self.proposals):
-            answer = optimizer.ask(seeds.generator(0, "ask", number))
-            if isinstance(answer, Done):
-                break
-            assert isinstance(answer, Proposal)
-            broken = (answer.config["x"] - 0.5, 0.1 - answer.config["y"])
-            outcome: Scored | Failed = Scored(
-                number, (score(space)(number, answer),), reached=answer.until, constraints=broken
-            )
+
+        def outcome(number: ProposalId, proposal: Proposal) -> Scored | Failed:
             if number % 6 == 2:
                 # At first no score is known to make a penalty of.
-                penalty = (-1.0,) if number > 3 else ()
-                outcome = Failed(number, Status.CRASH, penalty)
-            for event in (Proposed(number, answer), outcome):
-                events.append(event)
-                optimizer.observe(event)
-        fresh = replayed(self.factory(space), events)
-        assert fresh.ask(seeds.generator(0, "ask", 99)) == optimizer.ask(
-            seeds.generator(0, "ask", 99)
-        )
+                return Failed(number, Status.CRASH, (-1.0,) if number > 3 else ())
+            broken = (proposal.config["x"] - 0.5, 0.1 - proposal.config["y"])
+            values = (score(space)(number, proposal),)
+            return Scored(number, values, reached=proposal.until, constraints=broken)
+
+        self._replays(self.factory(space), outcome)
 
     def test_scores_that_are_not_finite_are_refused(self) -> None:
         optimizer = self.factory(space_of("continuous"))()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from autorl.space import Space
 
-Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float]]
+Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float] | Scored | Failed]
 
 
 @dataclass
@@ -81,7 +81,8 @@ def simulate(
 
     Args:
         factory: makes a fresh optimizer, the same each time.
-        objective: of (number, proposal): larger is better; several values for several objectives.
+        objective: of (number, proposal): larger is better; several values for several objectives,
+            or a whole outcome.
         n: proposals at most.
         lag: proposals in flight: outcome i-lag is observed immediately before ask i.
         seed: of the study; ask number i gets the generator of (seed, i).
@@ -153,6 +154,8 @@ class _Driver:
         if kind is not None:
             return Failed(number, kind, self._worst.get(proposal.until, ()), "simulated")
         drawn = self.objective(number, proposal)
+        if isinstance(drawn, Scored | Failed):
+            return drawn
         values = tuple(map(float, drawn)) if isinstance(drawn, Sequence) else (float(drawn),)
         # By length, as `autorl.statistics.evaluation.Worst`.
         self._worst[proposal.until] = tuple(

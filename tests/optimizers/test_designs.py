@@ -105,22 +105,6 @@ def test_a_space_with_almost_no_valid_point_is_refused(monkeypatch):
 SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
 
 
-def test_kept_are_those_that_may_begin_the_next_phase_and_the_one_the_present_began_with():
-    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, phases=2, configurations=2)
-    for number in range(2):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    assert sorted(optimizer.keeps()) == [0, 1]
-    optimizer.observe(Scored(0, (2.0,), reached=50))
-    assert sorted(optimizer.keeps()) == [0, 1], "the other may still be better"
-    optimizer.observe(Scored(1, (1.0,), reached=50))
-    assert list(optimizer.keeps()) == [0]
-    for number, kept in ((2, [0]), (3, [])):
-        proposal = optimizer.ask(np.random.default_rng(number))
-        assert (proposal.resume_from, proposal.until) == (0, 100)
-        optimizer.observe(Proposed(number, proposal))
-        assert list(optimizer.keeps()) == kept, "nobody goes on from the last phase"
-
-
 @pytest.mark.parametrize(
     ("budget", "options", "count"),
     [(math.inf, {}, 64), (7.9, {}, 7), (0.5, {}, 1), (7.9, {"configurations": 3}, 3)],

@@ -181,6 +181,10 @@ def test_runs_far_behind_are_stopped_and_a_better_one_is_not():
     assert trained[12] == 4
 
 
+def test_every_third_run_that_would_be_stopped_goes_on_to_its_end():
+    assert played(POOR, 12, check=3)[0] == [4, 4, *[1, 1, 4] * 3, 1]
+
+
 @pytest.mark.parametrize(
     "options", [{"threshold": 0.0}, {"check": 1}, {"peers": 12}, {"grace": 4}, {"references": 1000}]
 )
@@ -335,7 +339,6 @@ def test_wrong_options_are_explained(options, key, message):
 
 
 RULE = find_stopping("learned")
-ENDS = (25, 50, 75, 100)
 
 
 TWENTY = study_curves(table(np.random.default_rng(0).random((20, 1, 4)))).to_dict()
@@ -394,38 +397,6 @@ def test_a_run_stops_below_the_threshold(chance, stops):
     root = run(optimizer, 0.5)
     assert stopped(optimizer, root) is stops
     assert optimizer._runs[root].compared
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("check", "ended"),
-    [
-        (0, [True] * 6),
-        (1, [False] * 6),
-        (2, [True, False] * 3),
-        (3, [True, True, False] * 2),
-        (6, [True] * 5 + [False]),
-        (7, [True] * 6),
-    ],
-)
-def test_every_so_many_th_that_would_be_stopped_is_checked(check, ended):
-    optimizer = rule(check=check)
-    run(optimizer, 1.0, 1.0, 1.0, 1.0)
-    asked = Asked(optimizer, 0.0)
-    found = []
-    for _ in range(6):
-        root = run(optimizer, 0.1)
-        found.append(stopped(optimizer, root))
-        if not found[-1]:
-            before = len(asked.calls)
-            for rung in (1, 2, 3):
-                number = len(optimizer.history)
-                optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-                optimizer.observe(Scored(number, (0.1,), reached=ENDS[rung]))
-            assert len(asked.calls) == before, "one that is checked is not asked of again"
-    assert found == ended
 
 
 # -- what is said of it ------------------------------------------------------------------------------

@@ -1,83 +1,21 @@
 """The median stopping rule: where runs are cut, which are stopped, and what the optimizer inside sees."""
 
-import statistics
-
 import numpy as np
 import pytest
 from growth_exponent import exponent
 from plain_median import PlainMedianStop
 
-from autorl.core.types import Done, Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
+from autorl.core.types import Done, Failed, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
 from autorl.optimizers.asha import ASHA
 from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.optimizers.median_stop import RungValues
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
 
 SPACE = space_of("continuous")
 
 
-def factory(**options):
-    return lambda: make(
-        "random",
-        SPACE,
-        horizon=100,
-        stop="median",
-        **{"rungs": 4, "peers": 2, "grace": 0} | options,
-    )
-
-
-def by_first(scores):
-    """Score of a run by the number of its first segment."""
-
-    def objective(number, proposal):
-        return scores[proposal.meta.get("root", number)]
-
-    return objective
-
-
-def chains(simulation):
-    """Steps reached, by the number of the first segment."""
-    found = {}
-    for event in simulation.events:
-        if isinstance(event, Proposed):
-            found.setdefault(event.proposal.meta.get("root", event.id), []).append(
-                event.proposal.until
-            )
-    return found
-
-
-def test_a_run_below_the_median_of_its_peers_is_stopped():
-    # Runs 0 and 4 finish for want of peers; later runs are worse or better than both.
-    scores = {0: 1.0, 4: 2.0, 8: 0.5, 9: 3.0, 13: 1.25}
-    simulation = simulate(factory(), by_first(scores), 14)
-    assert chains(simulation) == {
-        0: [25, 50, 75, 100],
-        4: [25, 50, 75, 100],
-        8: [25],
-        9: [25, 50, 75, 100],
-        13: [25],
-    }
-
-
 # -- ties, counts and the values of a rung --------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_median_of_the_others_at_a_rung(seed):
-    """Against `statistics.median`, with ties, and values that take the place of earlier ones."""
-    rng = np.random.default_rng(seed)
-    values, told = RungValues(), {}
-    for _ in range(60):
-        run = int(rng.integers(12))
-        told[run] = float(rng.integers(5))
-        values.put(run, told[run])
-        for other in range(13):
-            others = [value for number, value in told.items() if number != other]
-            assert values.count_without(other) == len(others)
-            if others:
-                assert values.median_without(other) == statistics.median(others)
 
 
 STATUSES = (Status.CRASH, Status.DIVERGED, Status.LOST)
@@ -190,15 +128,3 @@ def test_the_cost_of_a_study_is_linear_in_its_runs(factory):
         simulate(factory, lambda number, proposal: float(rng.random()), runs)
 
     assert exponent(play, 400) < 1.1
-
-
-def test_what_is_kept_is_found_without_looking_at_ended_runs():
-    optimizer = median()
-    for number in range(0, 400):
-        config = optimizer.problem.space.sample(np.random.default_rng(number))
-        optimizer.observe(
-            Proposed(number, Proposal(config, 25, meta=FrozenMap(rung=0, inner=FrozenMap())))
-        )
-        optimizer.observe(Scored(number, (1.0,), reached=24))
-    assert list(optimizer.keeps()) == []
-    assert exponent(lambda times: [optimizer.keeps() for _ in range(times)], 1) <= 1.0

@@ -99,17 +99,6 @@ def test_the_documents_optimizer_searches_from_its_study_file(study_file):
     assert (result.share.new, result.share.modelled) == (16, 14)
 
 
-def test_its_defaults_are_stored_with_the_study(study_file):
-    stored = yaml.safe_load(load_spec(study_file).freeze())["optimizer"]
-    assert stored == {
-        "name": "my_optimizers:Shrinking",
-        "stop": None,
-        "rungs": None,
-        "shrink": 0.6,
-        "seed": 0,
-    }
-
-
 def test_what_its_class_declares_is_asked_of_it(study_file):
     assert load_spec(study_file).parallelism == 8  # lag-free: not an eighth of the budget
 

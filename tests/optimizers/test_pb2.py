@@ -184,20 +184,6 @@ def test_the_model_sees_the_window_and_is_fitted_once_in_so_many_generations(mon
     assert len(calls) == 3
 
 
-def test_a_resumed_study_has_all_the_data_and_the_model():
-    """Ray's PB2 went on with 0 of 20 rows."""
-    whole = simulate(factory(), Skill(), 40)
-    optimizer, fresh = replayed(factory(), whole.events), replayed(factory(), whole.events)
-    assert len(fresh._improvements()) == 40
-    assert fresh._improvements() == optimizer._improvements()
-    again = simulate(factory(), Skill(), 40, kill=True)
-    assert again.fingerprint() == whole.fingerprint()
-    models = {p.meta["fitted"]: p.meta["model"] for p in whole.proposals if "model" in p.meta}
-    assert set(models) == {1, 2, 3, 4, 5, 6}
-    seen = fresh._improvements()
-    assert fresh._fitted(seen, 6)[0] == models[6]
-
-
 def test_failures_are_no_data_and_their_members_go_on_as_clones():
     failing = {1, 8, 15}
     whole = simulate(

@@ -111,15 +111,6 @@ def test_asynchronous_members_without_survivors_wait_for_the_slowest():
     assert (replaced.member, replaced.until, replaced.resume_from) == ("0", 60, 3)
 
 
-def test_kept_are_the_parents_still_needed_and_the_running_generation():
-    optimizer = started([1.0, 2.0, 3.0, 4.0])
-    assert list(optimizer.keeps()) == [0, 1, 2, 3]
-    generation(optimizer, 4, 2)
-    assert list(optimizer.keeps()) == [0, 1, 2, 3, 4, 5]
-    generation(optimizer, 6, 2)
-    assert list(optimizer.keeps()) == [4, 5, 6, 7]
-
-
 @pytest.mark.parametrize(
     ("budget", "options", "sizes"),
     [

@@ -196,17 +196,6 @@ def test_a_proposal_is_informed_from_the_first_at_which_an_arm_rests(monkeypatch
 # -- what an arm is given -------------------------------------------------------------------------------
 
 
-def test_each_arm_has_an_equal_part_of_the_budget_and_what_may_change_of_it():
-    changeable = frozenset({"ppo.x", "dqn.y"})
-    optimizer = pair(budget=30.0, changeable=changeable)
-    problems = [arm.optimizer.problem for arm in optimizer._arms]
-    assert [problem.budget for problem in problems] == [15.0, 15.0]
-    assert [problem.horizon for problem in problems] == [100, 100]
-    assert [problem.changeable for problem in problems] == [{"ppo.x"}, {"dqn.y"}]
-    assert [problem.n_objectives for problem in problems] == [1, 1]
-    assert [tuple(problem.space.names) for problem in problems] == [("ppo.x",), ("dqn.x", "dqn.y")]
-
-
 def test_a_split_that_is_named():
     space = load_space(
         {

@@ -1,10 +1,11 @@
 """The simulated driver keeps the order of events that a study keeps."""
 
 import pytest
+from mixed_task import CUBE
 
 from autorl.core.types import Done, Failed, Proposed, Status, Wait
 from autorl.optimizers import BaseOptimizer, NoOptions, make
-from autorl.testing.optimizers import space_of
+from autorl.testing.optimizers import assert_alike, space_of
 from autorl.testing.simulation import simulate
 
 SPACE = space_of("types")
@@ -77,3 +78,17 @@ def test_penalties_are_the_worst_score_so_far_and_empty_before_any():
     failed = [event.values for event in simulation.events if isinstance(event, Failed)]
     assert failed == [(), (3.0,), (1.0,), (1.0,)]
     assert simulation.best == 3.0
+
+
+def test_samples_of_two_distributions_are_told_apart():
+    """Random search is told apart from TPE, so `assert_alike` has teeth."""
+
+    def best(name):
+        factory = lambda: make(name, CUBE, horizon=1)  # noqa: E731
+        objective = lambda i, p: -sum((x - 0.3) ** 2 for x in p.config.values())  # noqa: E731
+        return [simulate(factory, objective, 40, seed=1000 + seed).best for seed in range(24)]
+
+    tpe = best("tpe")
+    with pytest.raises(AssertionError, match="p = "):
+        assert_alike(tpe, best("random"))
+    assert_alike(tpe, tpe)

@@ -7,7 +7,6 @@ import importlib.util
 import logging
 import math
 import random
-import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from mixed_task import MIXED, mixed
 
-import autorl.optimizers
 from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make, smac_
 from autorl.optimizers.base import Record
@@ -62,20 +60,6 @@ def test_costs_of_scored_failed_infeasible_and_pending_proposals():
         (6, 2.0),  # pending: the mean
     ]
     assert costs(records[6:7]) == []
-
-
-@needs_smac
-def test_the_design_is_a_scrambled_sobol_sequence():
-    space = CONTINUOUS
-    simulation = simulate(
-        lambda: make("smac", space, horizon=10, budget=40, seed=5), score(space), 9
-    )
-    optimizer = make("smac", space, horizon=10, budget=40, seed=5)
-    points = SobolSearch(optimizer.problem, SobolOptions(seed=5))
-    assert optimizer.startup == 10
-    assert [p.config for p in simulation.proposals[1:]] == [
-        space.from_unit(points.point(i)) for i in range(8)
-    ]
 
 
 @needs_smac
@@ -267,40 +251,6 @@ def test_the_design_goes_on_until_there_is_a_score_and_ends_where_it_has_nothing
     assert (last.origin, last.informed) == ("smac, at random: the design is used up", False)
 
 
-@needs_smac
-@pytest.mark.parametrize("model", ["forest", "gp"])
-def test_smac_designs_nothing_and_looks_for_challengers_once(model, monkeypatch):
-    """Its facade has no design of its own, and fits its model once for all that are asked for."""
-    from smac.main.config_selector import ConfigSelector
-    from smac.model.abstract_model import AbstractModel
-
-    space = load_space({"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}})
-    exported = space.to_configspace()
-    told = [
-        (to_configuration(space, exported, space.config({"x": x})), (x - 0.3) ** 2)
-        for x in (0.1, 0.5, 0.6, 0.9)
-    ]
-    fits = []
-    train = AbstractModel.train
-    monkeypatch.setattr(
-        AbstractModel, "train", lambda self, X, y: fits.append(len(X)) or train(self, X, y)
-    )
-    selectors = []
-    begin = ConfigSelector.__iter__
-    monkeypatch.setattr(
-        ConfigSelector, "__iter__", lambda self: selectors.append(self) or begin(self)
-    )
-    before = (logging.root.level, list(logging.root.handlers), logging.getLogger("smac").level)
-    stream = smac_._bridge().challengers(exported, told, 3, model, 4)
-    drawn = {from_configuration(space, configuration)["x"] for configuration in islice(stream, 4)}
-    assert len(drawn) == 4
-    assert not drawn & {0.1, 0.5, 0.6, 0.9}
-    assert fits == [4]
-    assert [selector._initial_design_configs for selector in selectors] == [[]] * len(selectors)
-    after = (logging.root.level, list(logging.root.handlers), logging.getLogger("smac").level)
-    assert after == before
-
-
 def original(space: Space, objective, n: int, seed: int) -> float:
     """SMAC itself on the same problem: the default configuration, its own Sobol design of 10, its own fits."""
     from smac import HyperparameterOptimizationFacade, Scenario
@@ -435,29 +385,3 @@ def test_smac_itself_ends_where_every_choice_was_told(bridge, capfd, caplog):
         assert list(bridge.challengers(exported, told, 0, "forest", 5)) == []
     assert [record for record in caplog.records if record.name.startswith("smac")] == []
     assert capfd.readouterr() == ("", "")
-
-
-# -- the optimizer around it --------------------------------------------------------------------------
-
-
-def test_importing_smac_leaves_the_global_generator_alone(monkeypatch):
-    """Part of what it imports draws from it: here a module in its place does."""
-    name = "autorl.optimizers._smac_facade"
-
-    class Drawing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-        def find_spec(self, fullname, path, target=None):
-            return importlib.machinery.ModuleSpec(name, self) if fullname == name else None
-
-        def exec_module(self, module):
-            module.drawn = random.random()
-
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.delattr(autorl.optimizers, "_smac_facade", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Drawing(), *sys.meta_path])
-    random.seed(5)
-    expected = random.random()
-    random.seed(5)
-    module = smac_._bridge()
-    monkeypatch.delattr(autorl.optimizers, "_smac_facade")
-    assert module.drawn == expected
-    assert random.random() == expected

@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 
-from autorl.core.types import (
-    Config,
-    Failed,
-    FrozenMap,
-    InputError,
-    Proposal,
-    Proposed,
-    Scored,
-    Status,
-)
+from autorl.core.types import Config, InputError, Proposal
 from autorl.optimizers import make
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import gains, ranking_weights
@@ -91,24 +82,6 @@ def test_a_prior_that_is_reversed_is_given_up():
     early = max(event.values[0] for event in good.scored[:5])
     assert early > max(event.values[0] for event in bad.scored[:5])
     assert bad.best > -0.1  # and what its own results say is found all the same
-
-
-@pytest.mark.parametrize(("sign", "share"), [(1, 0.2), (-1, 0.95)])
-def test_the_arm_whose_runs_rank_higher_gets_the_proposals(sign, share):
-    data = prior_data(SQUARE, table(SQUARE))
-    optimizer = make("transfer", SQUARE, horizon=100, budget=40, prior_data=data)
-    for number in range(12):
-        arm = "plain" if number % 3 == 0 else "prior"
-        config = SQUARE.sample(np.random.default_rng(number))
-        proposal = Proposal(config, 100, meta=FrozenMap(arm=arm, due=0.0))
-        optimizer.observe(Proposed(number, proposal))
-        value = sign * (number if arm == "prior" else -number)
-        if number == 7:  # a failure ranks last
-            optimizer.observe(Failed(number, Status.CRASH, (-100.0,)))
-        else:
-            optimizer.observe(Scored(number, (float(value),), reached=100))
-    assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
-    assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
 
 
 def test_a_prior_of_other_families_alone_is_hardly_followed_at_first():

@@ -4,13 +4,12 @@ import functools
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from autorl.core.types import Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
+from autorl.core.types import FrozenMap, InputError, Proposal, Proposed, Scored
 from autorl.optimizers import find, make, transfer
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors import sources
@@ -113,46 +112,6 @@ def test_evidence_is_the_z_of_the_rank_sum_test():
     assert 0.2 < share < 0.95
     assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
     assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
-
-
-# -- the prior ---------------------------------------------------------------------------------
-
-
-def belief_of(count, mean=None, sd=None, points=None):
-    """A belief after so many results, whose posterior has these means, deviations and points."""
-    posterior = SimpleNamespace(
-        at=lambda rows: (mean, sd),
-        mean=lambda rows: mean,
-        points=points,
-        pending=None if points is None else points[:0],
-    )
-    return SimpleNamespace(
-        configs=tuple(map(config, range(count))),
-        values=np.zeros(count),
-        left_out=np.zeros(count),
-        posterior=posterior,
-    )
-
-
-def test_weights_go_from_those_of_the_families_to_those_of_the_ranks(monkeypatch):
-    members = []
-
-    def agreement(results, predictions, rng):
-        members.append(predictions.shape)
-        return np.array([0.6, 0.1, 0.3])  # the last is the study's own process
-
-    monkeypatch.setattr(transfer, "ranking_weights", agreement)
-    optimizer = built(tasks=2)
-    assert optimizer.ensemble.weights == pytest.approx([0.5, 0.5])
-    weights = optimizer._weights(belief_of(12), None)
-    first = 48**2 / (48**2 + 12**2)
-    mixed = np.array([0.5, 0.5]) * first + np.array([0.6, 0.1]) * (1 - first)
-    assert weights == pytest.approx(mixed / mixed.sum())
-    assert members == [(3, 12)]
-    at_once = built(tasks=2, inertia=0)
-    assert at_once._weights(belief_of(12), None) == pytest.approx([6 / 7, 1 / 7])
-    monkeypatch.setattr(transfer, "ranking_weights", lambda *arguments: np.array([0.0, 0.0, 1.0]))
-    assert at_once._weights(belief_of(12), None) == pytest.approx([0.5, 0.5])
 
 
 # -- what the prior expects least ----------------------------------------------------------------
@@ -306,59 +265,6 @@ def test_which_sources_a_prior_is_made_of(monkeypatch, options, value, named, be
     made = (beliefs, SQUARE, "CartPole-v1", {"named": named})
     assert seen == [(value, AROUND, "optimizer.prior"), made]
     assert resolved == {**options, "prior_data": StudyPrior(("x", "y"), ()).to_dict()}
-
-
-# -- when results count ------------------------------------------------------------------------------
-
-
-def played(optimizer, outcomes):
-    """Proposals of the optimizer with these outcomes; the next one."""
-    for number, value in enumerate(outcomes):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-        outcome = Failed(number, Status.CRASH, ())
-        if value is not None:
-            outcome = Scored(number, (float(value),))
-        optimizer.observe(outcome)
-    return optimizer.ask(np.random.default_rng(99))
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "informed"),
-    [
-        ([1, 2, 3], False),
-        ([1, 2, 3, 4], True),
-        ([1, 2, 3, None], False),
-        ([1, 2, 3, None, 5], True),
-    ],
-)
-def test_results_have_a_part_from_the_fourth_on(outcomes, informed):
-    assert played(built(startup=4), outcomes).informed is informed
-
-
-# -- who proposes --------------------------------------------------------------------------------------
-
-
-def with_due(optimizer, due, share, monkeypatch):
-    meta = FrozenMap(arm="prior", due=due)
-    optimizer.observe(Proposed(0, Proposal(config(0), 10, meta=meta)))
-    monkeypatch.setattr(optimizer, "_share_of_plain", lambda *, informed: share)
-    return optimizer.ask(np.random.default_rng(1)).meta
-
-
-@pytest.mark.parametrize(
-    ("due", "share", "arm", "left"),
-    [
-        (0.9, 0.1, "plain", 0.0),
-        (0.3, 0.6999999, "prior", 0.9999999),
-        (0.7, 0.7, "plain", 0.4),
-        (0.0, 1.0, "plain", 0.0),
-        (0.95, 0.95, "plain", 0.9),
-        (0.0, 0.0, "prior", 0.0),
-    ],
-)
-def test_plain_search_proposes_when_shares_add_up_to_one(monkeypatch, due, share, arm, left):
-    meta = with_due(built(), due, share, monkeypatch)
-    assert (meta["arm"], meta["due"]) == (arm, left)
 
 
 # -- the share of a budget that confirms -------------------------------------------------------------
