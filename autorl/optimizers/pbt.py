@@ -237,7 +237,9 @@ class Population(BaseOptimizer[O]):
             return self._again()
         for reached, member in behind:
             if reached < 0:
-                return self._first(member, rng)
+                first = self._initial_at(member)
+                config, origin = first or (self.problem.space.sample(rng), "random")
+                return self._segment(config, member, 0, origin)
             if self._decidable(member, reached):
                 return self._next(member, reached + 1, rng)
         return Wait()
@@ -266,63 +268,46 @@ class Population(BaseOptimizer[O]):
         # Nobody to copy: somebody slower may survive, so it is the last who decides that none did.
         return min(self._reached) >= generation and len(settled) == len(proposals)
 
-    def _first(self, member: int, rng: np.random.Generator) -> Proposal:
-        first = self._initial_at(member)
-        config, origin = first or (self.problem.space.sample(rng), "random")
-        return Proposal(
-            config,
-            self.steps[0],
-            member=str(member),
-            origin=origin,
-            meta=FrozenMap(generation=0),
-            retain=True,
-        )
+    def _segment(
+        self, config: Config, member: int, generation: int, origin: str, **facts: object
+    ) -> Proposal:
+        """Propose a generation of a member, from scratch."""
+        meta = FrozenMap(generation=generation, **facts)
+        until = self.steps[generation]
+        return Proposal(config, until, member=str(member), origin=origin, meta=meta, retain=True)
 
     def _next(self, member: int, generation: int, rng: np.random.Generator) -> Proposal:
-        until = self.steps[generation]
-        meta = FrozenMap(generation=generation)
         settled = self._settled(generation - 1)
         current = self.history[self._generations[generation - 1][member]]
         ranked = sorted(filter(may_go_on, settled), key=merit)
         if not ranked:
-            return Proposal(
-                self.problem.space.sample(rng),
-                until,
-                member=str(member),
-                origin="random: nobody survived",
-                meta=meta,
-                retain=True,
-            )
+            config = self.problem.space.sample(rng)
+            return self._segment(config, member, generation, "random: nobody survived")
         copy = self._select(current, settled, ranked, generation, rng)
         if copy is None:
             # A provisional score stays provisional: the agent was picked for being ahead.
             return replace(
                 current.proposal,
-                until=until,
+                until=self.steps[generation],
                 parent=Continue(current.id),
                 origin="continue",
-                meta=meta,
+                meta=FrozenMap(generation=generation),
                 changes=None,
             )
         donor = copy.donor
+        facts = FrozenMap()
         if copy.explore:
             config, facts = self._explore(donor, generation, rng)
             origin = f"exploit member {donor.proposal.member}"
-            meta = FrozenMap({**meta, **facts})
         else:
             config = self._mixed(copy, rng)
             origin = f"migrate from member {donor.proposal.member}"
-        return Proposal(
-            config,
-            until,
+        return replace(
+            self._segment(config, member, generation, origin, **facts),
             # A stream for each member: copies of one donor would otherwise have the same luck.
             parent=Exploit(donor.id, stream=str(member)),
-            member=str(member),
-            origin=origin,
-            meta=meta,
             provisional=self.retrain > 0,
             informed=True,
-            retain=True,
             changes=_changes(donor.proposal.config, config),
         )
 

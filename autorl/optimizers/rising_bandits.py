@@ -141,7 +141,11 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         super().__init__(problem, options)
         self._arms = list(_arms(problem, options))
         self.population_based = any(arm.optimizer.population_based for arm in self._arms)
-        self.takes_enqueued = _takes_enqueued([arm.optimizer for arm in self._arms])
+        # An enqueued configuration has the meta of the proposal whose place it takes, and the
+        # number of a bracket in there is one of the arm that was asked: another may have none.
+        inner = [arm.optimizer for arm in self._arms]
+        alone = len(inner) == 1 or not any(isinstance(one, Hyperband) for one in inner)
+        self.takes_enqueued = alone and all(one.takes_enqueued for one in inner)
         self._arm_of: dict[ProposalId, Arm] = {}
         self._placed = 0  # initial configurations proposed
         # An arm was at rest when something was proposed: scores chose the arms from then
@@ -167,11 +171,13 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         return tuple(dict.fromkeys(line for arm in self._arms for line in arm.optimizer.cautions()))
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        playing = self._playing()
+        able = self._playing()
+        by_spent = sorted(self._arms, key=lambda arm: arm.spent)  # ties in the order of the choices
+        playing = [arm for arm in by_spent if arm in able]
         # Asked when those that play have nothing left.
-        resting = [arm for arm in self._arms if arm not in playing]
+        resting = [arm for arm in by_spent if arm not in able]
         # 1. an initial configuration, by its arm  2. those that play  3. those that rest
-        for arms in (self._next_initial(), _least_spent(playing), _least_spent(resting)):
+        for arms in (self._next_initial(), playing, resting):
             answers = []
             for arm in arms:
                 answers.append(arm.optimizer.ask(rng))
@@ -244,19 +250,6 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         Resting arms too: an extended budget brings them back.
         """
         return [proposal for arm in self._arms for proposal in arm.optimizer.keeps()]
-
-
-def _takes_enqueued(optimizers: list[BaseOptimizer[Any]]) -> bool:
-    """Tell whether an enqueued configuration may be that of any arm."""
-    if not all(optimizer.takes_enqueued for optimizer in optimizers):
-        return False
-    # It has the meta of the proposal whose place it takes, and the bracket's number in there is one
-    # of the arm that was asked: another arm may have no such bracket.
-    return len(optimizers) == 1 or not any(isinstance(inner, Hyperband) for inner in optimizers)
-
-
-def _least_spent(arms: list[Arm]) -> list[Arm]:
-    return sorted(arms, key=lambda arm: arm.spent)  # stable: ties in the order of the choices
 
 
 def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:

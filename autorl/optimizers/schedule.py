@@ -68,27 +68,22 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
         # A part that starts at 0 is another run: without a schedule all of them do.
         if number + 1 < len(self.parts) and self.parts[number + 1][0]:
             until = self.parts[number + 1][0]
-        meta = FrozenMap(part=number)
+        parent = None
+        member: str | None = str(number)
         if start == 0:
             named = "default" if config == self.problem.initial[0] else "schedule"
             origin = named if self.options.schedule or not number else "warm start"
-            return Proposal(
-                config, until, member=str(number), origin=origin, meta=meta, retain=True
-            )
-        before = list(self.history)[-1]
-        if before.result is None:
-            return Wait()
-        if not may_go_on(before):
-            return Done()
-        return Proposal(
-            config,
-            until,
-            parent=Continue(before.id),
-            member=before.proposal.member,
-            origin=f"from step {start}",
-            meta=meta,
-            retain=True,
-        )
+        else:
+            before = list(self.history)[-1]
+            if before.result is None:
+                return Wait()
+            if not may_go_on(before):
+                return Done()
+            parent = Continue(before.id)
+            member = before.proposal.member
+            origin = f"from step {start}"
+        meta = FrozenMap(part=number)
+        return Proposal(config, until, parent, member=member, origin=origin, meta=meta, retain=True)
 
     def keeps(self) -> Collection[ProposalId]:
         """The last one, until its continuation is proposed."""

@@ -32,7 +32,6 @@ from pathlib import Path
 
 import learned_stopping
 
-from autorl.core.types import Failed, Status
 from autorl.optimizers import learned_stop
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.study_curves import StudyCurves
@@ -349,54 +348,6 @@ def rule(**options):
     return make(
         "random", SPACE, horizon=100, budget=chosen.pop("budget", 50), stop="learned", **chosen
     )
-
-
-def run(optimizer, *scores, fail=False, reached=None):
-    """Train a new run to as many rungs as there are scores, and say its first number."""
-    root = len(optimizer.history)
-    for place, value in enumerate(scores):
-        number = len(optimizer.history)
-        proposal = optimizer.ask(np.random.default_rng(number))
-        if place:
-            assert proposal.meta["root"] == root, "stopped"
-        optimizer.observe(Proposed(number, proposal))
-        last = place == len(scores) - 1
-        if fail and last:
-            optimizer.observe(Failed(number, Status.CRASH, ()))
-        else:
-            at = reached if last and reached is not None else proposal.until
-            optimizer.observe(Scored(number, (value,), reached=at))
-    return root
-
-
-def stopped(optimizer, root):
-    return optimizer._runs[root].ended
-
-
-class Asked:
-    """Probabilities that are given, one after another; the last one stays."""
-
-    def __init__(self, optimizer, *chances):
-        self.calls = []
-        self._chances = list(chances)
-        optimizer._probability = self
-
-    def __call__(self, scores, standing, ended, own):
-        self.calls.append((scores.tolist(), standing, ended, own.tolist()))
-        return self._chances.pop(0) if len(self._chances) > 1 else self._chances[0]
-
-
-# -- when something is stopped ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("chance", "stops"), [(0.049, True), (0.05, False), (0.5, False)])
-def test_a_run_stops_below_the_threshold(chance, stops):
-    optimizer = rule(threshold=0.05)
-    run(optimizer, 1.0, 1.0, 1.0, 1.0)
-    Asked(optimizer, chance)
-    root = run(optimizer, 0.5)
-    assert stopped(optimizer, root) is stops
-    assert optimizer._runs[root].compared
 
 
 # -- what is said of it ------------------------------------------------------------------------------

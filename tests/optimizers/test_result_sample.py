@@ -4,7 +4,7 @@ import numpy as np
 
 from autorl.core.types import Proposal, Proposed, Scored
 from autorl.optimizers import make
-from autorl.optimizers._result_sample import BEST, ResultSample
+from autorl.optimizers.optuna_ import BEST, ResultSample
 from autorl.space import load_space
 
 SPACE = load_space({"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}})
