@@ -1,7 +1,7 @@
 """Every registered optimizer passes the conformance kit. A new one is tested as soon as it is registered."""
 
 import importlib.util
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -39,42 +39,24 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "transfer": {"options": {"startup": 4, "candidates": 24}},
 }
 
-for name in names():
-    settings = {"optimizer": name, **SETTINGS.get(name, {})}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "median": ("random", {"stop": "median", "rungs": 3, "peers": 2}),
+    "median_tpe": ("tpe", {"startup": 4, "stop": "median", "rungs": 3, "peers": 2}),
+    "tournament": ("pbt", {"population": 4, "generations": 5, "selection": "tournament"}),
+    "asynchronous": ("pbt", {"population": 4, "generations": 5, "synchronous": False}),
+    "frequencies": ("pbt", {"population": 6, "generations": 4, "frequencies": 2}),
+    "asynchronous_pb2": (
+        "pb2",
+        {"population": 4, "generations": 5, "synchronous": False, "window": 8, "refit": 2},
+    ),
+    "split": ("rising_bandits", {"inner": "tpe", "inner_options": {"startup": 2}, "window": 2.0}),
+    "brackets": (
+        "rising_bandits",
+        {"inner": "hyperband", "inner_options": {"rungs": 2}, "window": 1.0},
+    ),
+}
+
+CASES = {name: SETTINGS.get(name, {}) | {"optimizer": name} for name in names()}
+CASES |= {name: {"optimizer": of, "options": how} for name, (of, how) in VARIANTS.items()}
+for name, settings in CASES.items():
     globals()[f"Test_{name}"] = type(f"Test_{name}", (OptimizerConformance,), settings)
-
-
-class TestMedianStop(OptimizerConformance):
-    optimizer = "random"
-    options: ClassVar = {"stop": "median", "rungs": 3, "peers": 2}
-
-
-class TestMedianStopAroundTPE(OptimizerConformance):
-    optimizer = "tpe"
-    options: ClassVar = {"startup": 4, "stop": "median", "rungs": 3, "peers": 2}
-
-
-class TestPBTTournament(OptimizerConformance):
-    optimizer = "pbt"
-    options: ClassVar = {"population": 4, "generations": 5, "selection": "tournament"}
-
-
-class TestPBTAsynchronous(OptimizerConformance):
-    optimizer = "pbt"
-    options: ClassVar = {"population": 4, "generations": 5, "synchronous": False}
-
-
-class TestPBTSeveralFrequencies(OptimizerConformance):
-    optimizer = "pbt"
-    options: ClassVar = {"population": 6, "generations": 4, "frequencies": 2}
-
-
-class TestPB2Asynchronous(OptimizerConformance):
-    optimizer = "pb2"
-    options: ClassVar = {
-        "population": 4,
-        "generations": 5,
-        "synchronous": False,
-        "window": 8,
-        "refit": 2,
-    }

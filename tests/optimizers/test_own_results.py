@@ -1,7 +1,6 @@
 """The process of a study's own results: what it is made of, and when its parameters are fitted."""
 
 import numpy as np
-import pytest
 from scipy.stats import norm
 
 from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
@@ -47,30 +46,6 @@ def normal_scores(places, count):
     return norm.ppf((np.array(places) + 0.5) / count)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "fitted"),
-    [(3, 3), (4, 4), (7, 4), (8, 8), (31, 28), (32, 32), (39, 32), (63, 56), (64, 64), (79, 64)],
-)
-def test_parameters_are_fitted_the_more_rarely_the_more_outcomes(monkeypatch, outcomes, fitted):
-    """Every 4 outcomes up to 32, every 8 up to 64, then every 16."""
-    played = Played(monkeypatch)
-    for number in range(outcomes):
-        played.run(number, number)
-    played.belief()
-    played.belief()
-    ((rows, _),) = played.fitted
-    np.testing.assert_array_equal(rows, played.results.rows([config(n) for n in range(fitted)]))
-
-
-def test_parameters_are_fitted_to_the_latest_96_outcomes(monkeypatch):
-    played = Played(monkeypatch)
-    for number in range(127):
-        played.run(number, number)
-    played.belief()
-    ((rows, _),) = played.fitted
-    np.testing.assert_array_equal(rows, played.results.rows([config(n) for n in range(16, 112)]))
-
-
 def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
     """A resumed study, which knows the later scores, has the same parameters."""
     played = Played(monkeypatch)
@@ -81,18 +56,6 @@ def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
     ((_, values),) = played.fitted
     np.testing.assert_allclose(values, normal_scores([0, 1, 2, 3], 4))
     np.testing.assert_allclose(belief.values, normal_scores([3, 0, 1, 2], 4))
-
-
-def test_the_process_knows_the_latest_192_and_the_best_32(monkeypatch):
-    played = Played(monkeypatch)
-    for number in range(240):
-        played.run(number, -number)
-    played.observe(Proposed(240, Proposal(config(240), 10)))
-    belief = played.belief()
-    known = [*range(32), *range(48, 240)]
-    assert belief.configs == tuple(config(number) for number in known)
-    np.testing.assert_array_equal(belief.posterior.points, played.results.rows(belief.configs))
-    np.testing.assert_array_equal(belief.posterior.pending, played.results.rows([config(240)]))
 
 
 def test_failures_count_where_they_have_a_penalty(monkeypatch):

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from driving import told
 from scipy.stats import multivariate_normal, norm
 
 import autorl.optimizers.pb2 as pb2
@@ -261,35 +260,6 @@ def test_weights_are_exponential_and_share_a_tenth():
     second = [improved(5, "elu", 3.0), improved(5, "tanh", 1.0)]
     expected = updated(after_first, [0.5, 0.0, 1.0])
     assert optimizer._weights("kind", first + second) == pytest.approx(expected)
-
-
-def test_points_have_time_level_numbers_and_choices():
-    optimizer = factory()()
-    config = SPACE.config({"kind": "elu", "rate": 1e-4, "k": 8})
-    assert optimizer._point(3, 0.25, config) == pytest.approx([3.0, 0.25, 0.25, 15 / 16, 0.5, 2.0])
-    space = load_space(
-        {
-            "hyperparameters": {
-                "a": {"choices": ["p", "q"], "changeable": True},
-                "b": {"choices": ["r", "s"], "changeable": True},
-            },
-            "conditions": {"b": "a == 'q'"},
-        }
-    )
-    inactive = make("pb2", space, horizon=80, changeable={"a", "b"}, population=4)
-    assert inactive._point(1, 0.5, space.config({"a": "p"})).tolist() == [1.0, 0.5, 0.0, -1.0]
-
-
-def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
-    optimizer = factory(population=4)()
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
-    proposal = optimizer.ask(np.random.default_rng(4))
-    seen = optimizer._improvements()
-    none = optimizer._posterior(prior(3, 1).mean, seen).pending
-    assert none.shape == (0, 6)
-    optimizer.observe(Proposed(4, proposal))
-    (pending,) = optimizer._posterior(prior(3, 1).mean, seen).pending
-    assert pending.tolist() == optimizer._point(1, 1.0, proposal.config).tolist()
 
 
 # -- the Gaussian process ---------------------------------------------------------------------------

@@ -1,12 +1,26 @@
 """Population-based training: who continues, who copies whom, what may change."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
+from driving import told
 
-from autorl.core.types import Continue, Exploit, Failed, InputError, Proposed, Scored, Status, Wait
+from autorl.core.types import (
+    Continue,
+    Done,
+    Exploit,
+    Failed,
+    FrozenMap,
+    InputError,
+    Proposed,
+    Scored,
+    Status,
+    Wait,
+)
 from autorl.optimizers import make
+from autorl.optimizers.pbt import Copy
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import MovingOptimum, simulate
@@ -41,6 +55,11 @@ def generation(optimizer, first, count):
         answers.append(optimizer.ask(np.random.default_rng(number)))
         optimizer.observe(Proposed(number, answers[-1]))
     return answers
+
+
+def donors(optimizer, first, count):
+    """Whom each member of the next generation goes on from."""
+    return [answer.resume_from for answer in generation(optimizer, first, count)]
 
 
 def test_bottom_quarter_copies_top_quarter_and_the_rest_continues():
@@ -338,6 +357,81 @@ def test_migrants_bring_their_configuration_into_a_faster_part_only():
 def test_wrong_options(options, message):
     with pytest.raises(InputError, match=message):
         factory(**options)()
+
+
+# -- the first generation, and a population that died out ----------------------------------------
+
+
+def test_who_begins_anew_where_nobody_survived():
+    optimizer = factory(population=2, retrain=1)()
+    told(optimizer, [None, None])
+    told(optimizer, [None, None], first=2, until=40)
+    made = told(optimizer, [1.0, 1.0], first=4, until=60)
+    assert [one.origin for one in made] == ["random: nobody survived"] * 2
+    assert [(one.member, one.meta, one.until) for one in made] == [
+        (str(member), FrozenMap(generation=2), 60) for member in range(2)
+    ]
+    assert not any(one.informed or one.provisional for one in made)
+
+
+# -- sizes and ends --------------------------------------------------------------------------------
+
+
+def test_only_as_many_schedules_as_were_planned_are_trained_again():
+    optimizer = factory(generations=2, retrain=1, quantile=0.5)()
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=50)
+    made = told(optimizer, [5.0, 6.0, 1.0, 2.0], first=4, until=100)
+    assert [one.provisional for one in made] == [True, True, False, False]
+    first = optimizer.ask(np.random.default_rng(8))
+    assert first.meta["retrains"] == 5, "the better one of the two that copied"
+    optimizer.observe(Proposed(8, first))
+    optimizer.observe(Failed(8, Status.CRASH, ()))
+    assert optimizer.ask(np.random.default_rng(9)) == Done()
+
+
+def drawn(optimizer, draws=60):
+    """Whom the member whose turn it is goes on from, by many random generators."""
+    return Counter(optimizer.ask(np.random.default_rng(draw)).resume_from for draw in range(draws))
+
+
+# -- truncation --------------------------------------------------------------------------------
+
+
+def test_members_that_are_copied_are_never_replaced():
+    """Half of four are to be replaced; with one failed the two best of three stay."""
+    optimizer = started([1.0, None, 3.0, 2.0], quantile=0.5)
+    assert set(donors(optimizer, 4, 4)) == {2, 3}
+    kinds = [type(optimizer.history[number].proposal.parent) for number in range(4, 8)]
+    assert kinds == [Exploit, Exploit, Continue, Continue]
+
+
+def test_with_a_quantile_of_nothing_only_failed_members_copy_and_the_best_alone_is_copied():
+    optimizer = started([None, 3.0, 9.0, 4.0], quantile=0.0)
+    assert set(drawn(optimizer)) == {2}
+    assert donors(optimizer, 4, 4) == [2, 1, 2, 3]
+
+
+def test_a_quantile_that_is_no_whole_number_of_members_is_rounded_up():
+    replaced = donors(started([4.0, 1.0, 3.0, 2.0, 5.0], quantile=0.25), 5, 5)
+    assert [member for member, donor in enumerate(replaced) if donor != member] == [1, 3]
+
+
+# -- what a migrant trains with ----------------------------------------------------------------------
+
+
+def test_a_mixture_that_breaks_a_rule_stays_the_donors():
+    """`m <= n`: what may change of the source, m, is too large for the donor's n."""
+    space = space_of("constrained")
+    initial = [space.config({"n": 64, "m": 64}), space.config({"n": 2, "m": 1})]
+    optimizer = make(
+        "pbt", space, horizon=100, changeable={"m"}, population=4, frequencies=2, initial=initial
+    )
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
+    wide, narrow = optimizer.history[1], optimizer.history[2]
+    rng = np.random.default_rng(0)
+    assert optimizer._mixed(Copy(narrow, wide), rng) == narrow.proposal.config
+    mixed = optimizer._mixed(Copy(wide, narrow), rng)
+    assert mixed == {**wide.proposal.config, "m": 1}
 
 
 # -- a task whose optimum moves ----------------------------------------------------------------------------------------

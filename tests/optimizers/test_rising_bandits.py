@@ -11,7 +11,7 @@ from autorl.core.types import InputError, Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.space.algorithms import compile_algorithms
-from autorl.testing.optimizers import OptimizerConformance, space_of
+from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import replayed, simulate
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
@@ -63,18 +63,6 @@ def test_an_arm_that_rises_fast_enough_stays():
 def test_wrong_options(options, message):
     with pytest.raises(InputError, match=message):
         bandits(**options)()
-
-
-class TestSplit(OptimizerConformance):
-    """Spaces with a conditional part are split at `kind`."""
-
-    optimizer = "rising_bandits"
-    options = {"inner": "tpe", "inner_options": {"startup": 2}, "window": 2.0}  # noqa: RUF012
-
-
-class TestArmsOfBrackets(OptimizerConformance):
-    optimizer = "rising_bandits"
-    options = {"inner": "hyperband", "inner_options": {"rungs": 2}, "window": 1.0}  # noqa: RUF012
 
 
 def test_the_kit_does_split_its_conditional_space():
