@@ -24,7 +24,8 @@ import numpy as np
 
 from autorl.core.plain_text import counted, listed
 from autorl.core.types import Config, InputError
-from autorl.optimizers.priors.table import FEWEST, Array, TaskTable
+from autorl.optimizers.priors.packed import Array
+from autorl.optimizers.priors.table import FEWEST, TaskTable
 from autorl.space import Hyperparameter, Space
 from autorl.space.canonical import is_number
 

@@ -326,7 +326,7 @@ def automatic_tables(
                     message = f"another table of the id {offer.source} was taken"
                     gathered.skipped.append(f"{label}: {message}")
                 elif offer.source not in taken:
-                    tables.append(offer.read())
+                    tables.append(read_table(source) if offer.table is None else offer.table)
         except InputError as error:
             gathered.skipped.append(f"{label}: {error.message}")
         else:
@@ -340,12 +340,12 @@ def automatic_tables(
 
 @dataclass(frozen=True)
 class _Offer:
-    """A table that a source has, before it is read."""
+    """A table that a source has; the table itself where it is read already."""
 
     source: str
     algorithm: str
     sha256: str
-    read: Callable[[], TaskTable]
+    table: TaskTable | None = None
 
 
 def _offers(source: Path) -> Iterator[_Offer]:
@@ -361,12 +361,12 @@ def _offers(source: Path) -> Iterator[_Offer]:
         manifest = Manifest.read(source)
         algorithm = algorithm_of(manifest.algorithm)
         content = sha256(manifest.to_dict())
-        yield _Offer(manifest.id, algorithm, content, lambda: read_table(source))
+        yield _Offer(manifest.id, algorithm, content)
         return
     else:
         tables = (read_table(source),)
     for table in tables:
-        yield _Offer(table.source, table.algorithm, table.sha256, lambda table=table: table)
+        yield _Offer(table.source, table.algorithm, table.sha256, table)
 
 
 def _label(source: Path) -> str:
