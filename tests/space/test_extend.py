@@ -96,6 +96,30 @@ def test_a_forbidden_combination_keeps_the_values_that_are_left():
     assert extend(narrow, lambda name: base)["forbidden"] == [{"a": [2], "b": "x"}]
 
 
+def test_over_a_base_of_its_kind_a_short_form_leaves_the_rest_as_it_is(base):
+    short = {"rate": "log(1e-4, 1e-2)", "batch": [8, 16], "target": True}
+    found = extended(hyperparameters=short).hyperparameters
+    rate, batch, target = (found[name] for name in short)
+    assert (*rate.bounds, rate.default, rate.changeable) == (1e-4, 1e-2, 1e-3, True)
+    assert (batch.type, batch.choices, batch.default) == ("ordinal", (8, 16), 16)
+    assert (target.type, target.default) == ("constant", True)
+
+
+def test_over_a_base_of_another_kind_a_short_form_replaces_it(base):
+    short = {"rate": [1e-3, 1e-2], "batch": "int(8, 32)", "target": "uniform(0, 1)"}
+    found = extended(hyperparameters=short, conditions={"interval": "target > 0.5"}).hyperparameters
+    kinds = {name: found[name].type for name in short}
+    assert kinds == {"rate": "categorical", "batch": "int", "target": "float"}
+
+
+@pytest.mark.parametrize("entry", [48, [16, 48], "int(16, 64)"])
+def test_a_constant_of_the_base_is_fixed_or_searched(base, entry):
+    found = extended(hyperparameters={"limit": entry})
+    assert "limit" in found.hyperparameters
+    assert "limit" not in found.constants
+    assert found.constraints[0].names == {"batch", "limit"}
+
+
 def test_rules_and_constants_are_added_and_new_hyperparameters_too(base):
     found = extended(
         hyperparameters={"gamma": {"type": "float", "lower": 0.9, "upper": 1.0}},

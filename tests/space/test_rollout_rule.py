@@ -112,19 +112,3 @@ def test_a_default_that_goes_to_the_nearest_bound_is_said():
     assert spec.search_space.default()["gamma"] == 0.95
     assert "default of gamma: 0.95, not 0.99: it is the nearest bound" in spec.given_way
     assert not any("ent_coef" in line for line in spec.given_way)
-
-
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"trainer": {"name": "population/ppo", "kwargs": {"policy": "NoPolicy"}}}, "policy"),
-        ({"environment": {"id": "CartPole-v1", "wrappers": ["gymnasium:Nothing"]}}, "wrappers"),
-        ({}, "space"),
-    ],
-)
-def test_what_cannot_be_built_is_said_before_the_rollout(changes, key):
-    space = {"extends": "population/ppo", "hyperparameters": {"n_steps": {"default": 2048}}}
-    fidelity = {"steps": 2048, "evaluations": 2}
-    with pytest.raises(InputError) as error:
-        study("population/ppo", **{"space": space, "fidelity": fidelity} | changes)
-    assert key in str(error.value.key)

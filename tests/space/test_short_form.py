@@ -110,50 +110,6 @@ def test_a_tuple_of_python_is_neither_choices_nor_bounds():
         load_space({"x": (-5.0, 5.0)})
 
 
-BASE = """
-hyperparameters:
-  rate: {type: float, lower: 1e-5, upper: 0.1, scale: log, default: 1e-3, changeable: true}
-  batch: {type: ordinal, choices: [8, 16, 32], default: 16}
-  steps: int(1, 100)
-  other: {choices: [a, b]}
-constraints: ["batch <= n_envs * 32"]
-constants: {n_envs: 1}
-"""
-
-
-@pytest.fixture
-def extended(tmp_path, monkeypatch):
-    (tmp_path / "base.yaml").write_text(BASE)
-    monkeypatch.chdir(tmp_path)
-    return lambda **entries: load_space({"extends": "base.yaml", "hyperparameters": entries})
-
-
-def test_over_a_base_of_its_kind_a_short_form_leaves_the_rest_as_it_is(extended):
-    space = extended(rate="log(1e-4, 1e-2)", batch=[8, 16], steps="int(1, 10)", other="b")
-    rate, batch, steps, other = (
-        space.hyperparameters[name] for name in ("rate", "batch", "steps", "other")
-    )
-    assert (rate.lower, rate.upper, rate.default, rate.changeable) == (1e-4, 1e-2, 1e-3, True)
-    assert (batch.type, batch.choices, batch.default) == ("ordinal", (8, 16), 16)
-    assert (steps.lower, steps.upper) == (1, 10)
-    assert (other.type, other.default) == ("constant", "b")
-
-
-def test_over_a_base_of_another_kind_a_short_form_replaces_it(extended):
-    space = extended(rate=[1e-3, 1e-2], batch="int(8, 32)", other="uniform(0, 1)")
-    kinds = {name: space.hyperparameters[name].type for name in ("rate", "batch", "other")}
-    assert kinds == {"rate": "categorical", "batch": "int", "other": "float"}
-    assert space.hyperparameters["rate"].choices == (1e-3, 1e-2)
-
-
-@pytest.mark.parametrize("entry", [8, [1, 4, 8], "int(1, 8)"])
-def test_environments_side_by_side_are_fixed_or_searched_from_any_space(extended, entry):
-    space = extended(n_envs=entry)
-    assert "n_envs" in space.hyperparameters
-    assert "n_envs" not in space.constants
-    assert space.constraints[0].names >= {"batch", "n_envs"}
-
-
 def test_a_study_stores_the_long_form(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(
@@ -174,14 +130,3 @@ def test_a_study_stores_the_long_form(tmp_path):
     again = tmp_path / "again.yaml"
     again.write_text(spec.freeze())
     assert load_spec(again).search_space.hash == spec.search_space.hash
-
-
-def test_a_mistake_in_a_study_names_its_line(tmp_path):
-    file = tmp_path / "study.yaml"
-    file.write_text(
-        "trainer: synthetic\nspace:\n  rate: lgo(1e-5, 1e-2)\nfidelity: {steps: 100}\n"
-        "budget: {runs: 4}\n"
-    )
-    with pytest.raises(InputError, match="unknown interval") as error:
-        load_spec(file)
-    assert (error.value.line, error.value.key) == (3, "space.rate")

@@ -237,18 +237,3 @@ def test_constant_scores_that_differ_are_told_apart(scale):
     result = verdict(runs)
     assert result.verdicts["a", "b"] == "smaller"
     assert result.needs == ()
-
-
-def test_one_agent_of_constant_scores_is_compared_by_the_spread_of_the_other():
-    """T = |mean_a - mean_b| / sqrt(s_b^2 / n), and the constant side adds a millionth of all."""
-    a, b = np.full(4, 0.3), np.array([0.0, 0.1, 0.5, 0.8])
-    result = verdict({"a": a, "b": b}, block=4, interims=1, alpha=0.5, permutations=999)
-    rng = np.random.default_rng(0)
-    permuted = rng.permuted(np.tile(np.concatenate([a, b]), (999, 1)), axis=1)
-    permuted[0] = np.concatenate([a, b])
-    first, second = permuted[:, :4], permuted[:, 4:]
-    pooled = np.concatenate([a, b]).var()
-    errors = [np.maximum(side.var(axis=1, ddof=1), 1e-6 * pooled) / 4 for side in (first, second)]
-    statistics = np.abs(first.mean(axis=1) - second.mean(axis=1)) / np.sqrt(sum(errors))
-    threshold = smallest_threshold(statistics, np.zeros(999, dtype=bool), 0.5)
-    assert result.thresholds == pytest.approx([threshold], rel=1e-6)
