@@ -104,7 +104,7 @@ class Allocator:
         """Take what a segment needs, None where that is not free."""
         if self._short(needs):
             return None
-        placement = Placement(needs, self._devices(needs) or ())
+        placement = Placement(needs, self._devices(_exact(needs.gpu)) or ())
         self._take(placement, 1)
         return placement
 
@@ -134,7 +134,7 @@ class Allocator:
                 continue
             before = needs
             refused.add(needs)
-            if short & self._kinds(needs):
+            if short & self._counted(needs).keys():
                 continue
             placement = self.place(needs)
             if placement is None:
@@ -149,29 +149,27 @@ class Allocator:
             self.release(placement)
         return None
 
-    def _kinds(self, needs: Resources) -> frozenset[str]:
-        """Name what is counted of what a segment needs."""
-        return frozenset(
-            kind for kind, amount in _amounts(needs).items() if self._counts(kind, amount)
-        )
-
-    def _counts(self, kind: str, amount: Fraction) -> bool:
-        return amount > 0 and (kind in self._amounts or (kind == "gpu" and bool(self._groups)))
+    def _counted(self, needs: Resources) -> dict[str, Fraction]:
+        """Return how much a segment needs of what is counted."""
+        amounts = {"cpu": needs.cpu, "memory_gb": needs.memory_gb or 0.0, "gpu": needs.gpu}
+        counted = {*self._amounts, *(("gpu",) if self._groups else ())}
+        return {
+            kind: _exact(amount) for kind, amount in amounts.items() if amount and kind in counted
+        }
 
     def _short(self, needs: Resources) -> frozenset[str]:
         """Name what a segment needs and cannot have now."""
-        amounts = _amounts(needs)
-        short = {kind for kind, free in self._amounts.items() if amounts[kind] > free}
-        if self._counts("gpu", amounts["gpu"]) and self._devices(needs) is None:
-            short.add("gpu")
-        return frozenset(short)
+        return frozenset(
+            kind
+            for kind, amount in self._counted(needs).items()
+            if (self._devices(amount) is None if kind == "gpu" else amount > self._amounts[kind])
+        )
 
-    def _devices(self, needs: Resources) -> tuple[str, ...] | None:
+    def _devices(self, share: Fraction) -> tuple[str, ...] | None:
         """Choose the devices of a segment, None where too few are free.
 
         Devices with the least left over are chosen: a large free device stays free.
         """
-        share = _exact(needs.gpu)
         if share == 0 or not self._groups:
             return ()
         if share < 1:
@@ -185,11 +183,12 @@ class Allocator:
         return min(fitting_groups, key=len)[:count] if fitting_groups else None
 
     def _take(self, placement: Placement, sign: int) -> None:
-        amounts = _amounts(placement.needs)
-        for kind in self._amounts:
-            self._amounts[kind] -= sign * amounts[kind]
-        for device in placement.devices:
-            self._shares[device] -= sign * min(amounts["gpu"], Fraction(1))
+        for kind, amount in self._counted(placement.needs).items():
+            if kind == "gpu":
+                for device in placement.devices:
+                    self._shares[device] -= sign * min(amount, Fraction(1))
+            else:
+                self._amounts[kind] -= sign * amount
 
 
 def shortage(capacity: Capacity, needs: Resources) -> tuple[str, str] | None:
@@ -248,11 +247,3 @@ def thread_count(needs: Resources) -> int:
 
 def _exact(amount: float) -> Fraction:
     return Fraction(str(amount))  # a tenth as it is written, not as it is stored
-
-
-def _amounts(needs: Resources) -> dict[str, Fraction]:
-    return {
-        "cpu": _exact(needs.cpu),
-        "memory_gb": _exact(needs.memory_gb or 0.0),
-        "gpu": _exact(needs.gpu),
-    }

@@ -40,12 +40,10 @@ class Chain:
 
     Attributes:
         head: the last event that fits all before it.
-        break_at: number of the first event that does not fit; None when the log is whole.
-        problem: what is wrong with it, in words; empty when the log is whole.
+        problem: what is wrong with the next one, in words; empty when the log is whole.
     """
 
     head: Head
-    break_at: int | None = None
     problem: str = ""
 
 
@@ -64,23 +62,23 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
     # Not a `Head`: one for each of a log's events would cost as much as the hashes.
     last = 0
     link = ""
+    problem = ""
     try:
         for seq, kind, body, time, stored in stored_bytes(connection):
-            expected = last + 1
-            if seq != expected:
-                return Chain(Head(last, link), expected, f"event {expected} is missing")
+            if seq != last + 1:
+                problem = f"event {last + 1} is missing"
+                break
             computed = event_hash(link, seq, kind, body, time)
             if stored != computed:
                 problem = f"event {seq} is not what was recorded"
-                return Chain(Head(last, link), seq, problem)
+                break
             last = seq
             link = computed
     # A kind or a body that has become NULL is a TypeError.
     except (sqlite3.DatabaseError, TypeError) as error:
         _raise_of_disk(getattr(error, "sqlite_errorcode", 0))
         problem = f"event {last + 1} cannot be read ({one_line(error)})"
-        return Chain(Head(last, link), last + 1, problem)
-    return Chain(Head(last, link))
+    return Chain(Head(last, link), problem)
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:
