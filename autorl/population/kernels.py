@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import gc
 import hashlib
 import math
 import platform
@@ -40,6 +39,7 @@ from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.templates import Signature
 
+from autorl.core.garbage import collection_paused
 from autorl.core.shipped import cache_folder
 from autorl.core.types import InputError
 
@@ -385,28 +385,12 @@ def _compiling(name: str, dispatchers: Sequence[Any]) -> Iterator[None]:
         return sum(sum(dispatcher.stats.cache_misses.values()) for dispatcher in dispatchers)
 
     began = time.perf_counter()
-    with _lock, _one_process(), _no_garbage_collection():
+    with _lock, _one_process(), collection_paused():
         before = misses()
         yield
     prepared = Prepared(name, time.perf_counter() - began, misses() > before)
     for listener in _listeners:
         listener(prepared)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Let no garbage be looked for in this block.
-
-    Numba makes many objects and nearly all of them stay: going through them time and again was a
-    tenth of all compilation.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 _lock = threading.RLock()

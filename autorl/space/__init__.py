@@ -2,7 +2,6 @@
 
 from autorl.space.algorithms import compile_algorithms, split_algorithm
 from autorl.space.canonical import canonical_json
-from autorl.space.configspace import to_configspace
 from autorl.space.configspace_import import from_configspace
 from autorl.space.define import define_space
 from autorl.space.document import Document, Dumper, parse_document, read_document, unknown_key
@@ -28,7 +27,6 @@ __all__ = [
     "resolve_schedules",
     "schedule_function",
     "split_algorithm",
-    "to_configspace",
     "to_yaml",
     "unknown_key",
 ]

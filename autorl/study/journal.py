@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from autorl.core.types import StudyError
 from autorl.store import Store
@@ -75,21 +74,3 @@ def say(line: str) -> None:
     It is told even if no progress was asked for.
     """
     print(f"autorl: {line}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause the search for reference cycles, if it is on.
-
-    While a log is read, objects are made that all stay. Looking through them again and again took
-    a fifth of the time to open a study of 10,000 proposals. Memory is freed as ever, but for what
-    cycles hold.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autorl.core.garbage import collection_paused
 from autorl.core.plain_text import counted
 from autorl.core.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.core.signals import held
@@ -52,7 +53,7 @@ from autorl.study.budget import is_extension, refunded_text
 from autorl.study.callbacks import CallbackEntry, Listeners, check_callbacks, make_callbacks
 from autorl.study.driver import Driver
 from autorl.study.folder.checks import check_covers_folder, check_space
-from autorl.study.journal import Journal, collection_paused, say
+from autorl.study.journal import Journal, say
 from autorl.study.results.record import StudyRecord, with_added_test_seeds
 from autorl.study.results.result import Result, read_result
 from autorl.study.session import session, user_files

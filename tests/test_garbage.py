@@ -1,10 +1,10 @@
-"""Python's search for garbage is paused while a log is read, and only then."""
+"""Python's search for garbage is paused where all that is made stays."""
 
 import gc
 
 import pytest
 
-from autorl.study.journal import collection_paused
+from autorl.core.garbage import collection_paused
 
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
