@@ -78,7 +78,7 @@ TRIALS = {
     "core": Trial(
         ("autorl", "hydra_plugins"),
         (
-            *("tests/space", "tests/statistics", "tests/population/test_ppo.py"),
+            *("tests/space", "tests/statistics", "tests/population/test_networks.py"),
             *("tests/store", "tests/optimizers/test_optuna.py", "tests/optimizers/test_designs.py"),
             "tests/study/test_driver.py",
             *("tests/cli/test_tune.py", "tests/test_tuner.py", "-m", "not slow"),

@@ -130,8 +130,8 @@ class Measured:
 def environment_of(name: str, normalize: bool = False, vec_env: VecEnv = "dummy") -> Any:
     """The engine's environment of this name, one that Python steps where the engine has none."""
     from autorl.core.types import EnvironmentSpec, FrozenMap
-    from autorl.population.environment_ids import is_outside
     from autorl.population.environments import find_environment
+    from autorl.population.variants import is_outside
     from autorl.trainers.outside_environments import outside_environment, vector_environment
 
     environment: Any
@@ -146,8 +146,7 @@ def environment_of(name: str, normalize: bool = False, vec_env: VecEnv = "dummy"
 
 def bind_member(algorithm: Any, environment: Any, hp: Any, key: int) -> tuple[Any, Any]:
     """(state, bound) of one new member."""
-    from autorl.population.outside import OutsideEnvironment
-    from autorl.population.vector_worlds import make_worlds
+    from autorl.population.outside import OutsideEnvironment, make_worlds
 
     state = algorithm.create(environment, hp, key, np.float32)
     if not isinstance(environment, OutsideEnvironment):
@@ -172,7 +171,7 @@ def run_engine(job: Job, members: int, threads: int, seconds: float) -> Measured
     Where Python steps the environments, in processes, as `autorl` does.
     """
     from autorl.population import engine
-    from autorl.population.environment_ids import is_outside
+    from autorl.population.variants import is_outside
 
     if job.vec_env != "dummy" or is_outside(job.environment):
         return run_processes(job, threads, seconds, engine_worker, members)
@@ -436,7 +435,7 @@ def memory_per_member(job: Job) -> tuple[float, float]:
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, list[Measured]]:
     """All rounds of one job: every system in turn."""
-    from autorl.population.environment_ids import is_outside
+    from autorl.population.variants import is_outside
 
     job, cores = JOBS[name], options.cores
     engine_parts(job, 0)[3].advance(1)  # compiled or loaded before the clock runs

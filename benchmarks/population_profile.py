@@ -32,10 +32,10 @@ from population import JOBS, engine_parts, machine
 
 from autorl.population import engine, networks, ppo, rng
 from autorl.population.environments import find_environment
-from autorl.population.gemm import gemm, gemm_add
+from autorl.population.gemm import PLAIN, gemm
 from autorl.population.kernels import program
 from autorl.population.members import World
-from autorl.population.ppo_agent import make_agent
+from autorl.population.ppo import make_agent
 
 HERE = Path(__file__).parent
 JOB = JOBS["ppo-cartpole-64"]
@@ -64,9 +64,10 @@ def products(agent: Any, n: int) -> None:
         for net in (agent.actor, agent.critic):
             weights = net.parameters[net.layers[1, 3] : net.layers[1, 4]].reshape(64, 64)
             gradient = net.gradient[net.layers[1, 3] : net.layers[1, 4]].reshape(64, 64)
-            gemm(net.hidden[1], net.hidden[0], weights, net.zeros, ROWS, 64, 64)
-            gemm_add(gradient, net.hidden[0].T, net.delta[1], 64, 64, ROWS)
-            gemm(net.delta[0], net.delta[1], weights, net.zeros, ROWS, 64, 64)
+            out, before, delta = net.hidden[1], net.hidden[0], net.delta[1]
+            gemm(out, before, weights, net.zeros, out, PLAIN, ROWS, 64, 64)
+            gemm(gradient, before.T, delta, gradient, gradient, PLAIN, 64, 64, ROWS)
+            gemm(net.delta[0], delta, weights, net.zeros, out, PLAIN, ROWS, 64, 64)
 
 
 @program

@@ -23,7 +23,7 @@ import mujoco
 import numpy as np
 from population import JOBS, engine_parts, machine
 
-from autorl.population.gemm import gemm
+from autorl.population.gemm import PLAIN, gemm
 from autorl.population.kernels import program
 
 HERE = Path(__file__).parent
@@ -89,7 +89,7 @@ def simulator(name: str) -> float:
 @program
 def products(left: Any, right: Any, out: Any, zeros: Any, n: int) -> None:
     for _ in range(n):
-        gemm(out, left, right, zeros, len(left), len(right), len(zeros))
+        gemm(out, left, right, zeros, out, PLAIN, len(left), len(right), len(zeros))
 
 
 def product_rate(width: int) -> float:

@@ -1,19 +1,19 @@
-"""Shared parts of SAC and TD3: networks, regression, descent."""
+"""Shared parts of SAC and TD3: the agent, values of following states, gradients of critics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.population import rng
-from autorl.population.descent import adam
+from autorl.population import off_policy, rng
+from autorl.population.engine import State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array, aligned_zeros, kernel
-from autorl.population.members import Member
+from autorl.population.members import UPDATES, Member, draw
 from autorl.population.networks import (
     Network,
     backward,
@@ -26,6 +26,8 @@ from autorl.population.networks import (
     uniform_fan_in,
     with_delta_of,
 )
+from autorl.population.normalisation import Normaliser, see
+from autorl.population.replay import Replay, sample_uniform
 
 Sizes = tuple[int, ...]
 
@@ -60,43 +62,154 @@ def initial_parameters(
     return parameters
 
 
-def make_networks(
-    parameters: Array,
-    gradient: Array,
-    sizes: tuple[Sizes, Sizes],
-    activation: str,
-    rows: int,
-    n_critics: int = 2,
-) -> tuple[Network, Network, Network]:
-    """Make an actor and two critics over flat parameters and gradients.
+class Agent(NamedTuple):
+    """Networks of a member, and scratch memory for a minibatch of n rows.
 
-    If there is one critic, both are the same.
+    Attributes:
+        actor: outputs mean and log-deviation of each action dimension (SAC), or the dimensions
+            before tanh (TD3).
+        first, second: critics; inputs are an observation and an action. If there is one, both
+            are the same. `target_actor` (of TD3 alone), `target_1`, `target_2` are the targets and
+            share scratch memory with their networks.
+        target: the part of the state.
+        log_alpha: (1,) the last parameter; SAC's logarithm of the temperature.
+        replay, normaliser, observations, actions, action, batch, ends, discounts, targets, rewards, ended: as
+            `off_policy.scratch` makes them.
+        gradient: (parameters,) flat.
+        pairs, action_slopes: inputs of the critics, and their gradients with respect to these.
+        noise: SAC's normal draws behind drawn actions (n, action_size), TD3's
+            present exploration noise (n_envs, action_size).
+        log_probs: (n,) log-probabilities of `actions` (SAC).
     """
-    a = parameter_count(sizes[0])
-    c = parameter_count(sizes[1])
-    first, second = (
-        network(
-            parameters[begin : begin + c], gradient[begin : begin + c], sizes[1], activation, rows
-        )
-        for begin in (a, a + c * (n_critics - 1))
+
+    actor: Network
+    first: Network
+    second: Network
+    target_actor: Network
+    target_1: Network
+    target_2: Network
+    target: Any
+    log_alpha: Array
+    replay: Replay
+    normaliser: Normaliser | None
+    gradient: Array
+    observations: Array
+    pairs: Array
+    action_slopes: Array
+    actions: Array
+    noise: Array
+    action: Array
+    batch: Array
+    ends: Array
+    discounts: Array
+    targets: Array
+    rewards: Array
+    ended: Array
+    log_probs: Array
+
+
+def make_agent(
+    state: State, environment: Environment, hp: Record, outputs: int, n_critics: int = 2
+) -> Agent:
+    """Make networks over the state's parameters, and scratch memory.
+
+    The actor has `outputs` for each dimension of an action.
+    """
+    parameters = state["member"].parameters
+    target = state["target"].parameters
+    gradient = aligned_zeros(len(parameters), parameters.dtype)
+    shared = off_policy.scratch(state, environment, hp)
+    rows = len(shared["actions"])
+    of_actor, of_critic = network_sizes(environment, hp, outputs)
+
+    def part(begin: int, sizes: Sizes) -> Network:
+        own = slice(begin, begin + parameter_count(sizes))
+        return network(parameters[own], gradient[own], sizes, int(hp.activation), rows)
+
+    a = parameter_count(of_actor)
+    c = parameter_count(of_critic)
+    first = part(a, of_critic)
+    second = first if n_critics == 1 else with_delta_of(part(a + c, of_critic), first)
+    actor = with_delta_of(part(0, of_actor), first)
+    critics = len(target) - n_critics * c  # 0: the actor has no target
+    return Agent(
+        actor=actor,
+        first=first,
+        second=second,
+        # Only the targets' outputs are read, before actor and critics run: they share scratch.
+        target_actor=actor._replace(parameters=target[:critics]),
+        target_1=first._replace(parameters=target[critics : critics + c]),
+        target_2=second._replace(parameters=target[len(target) - c :]),
+        target=state["target"],
+        log_alpha=parameters[-1:],
+        gradient=gradient,
+        pairs=np.zeros((rows, of_critic[0]), parameters.dtype),
+        action_slopes=np.zeros((2, rows, padded(of_critic[0])), parameters.dtype),
+        noise=np.zeros_like(shared["actions"]),
+        log_probs=np.zeros(len(shared["batch"])),
+        **shared,
     )
-    actor = network(parameters[:a], gradient[:a], sizes[0], activation, rows)
-    second = with_delta_of(second, first) if n_critics > 1 else first
-    return with_delta_of(actor, first), first, second
-
-
-def critic_inputs(environment: Environment, rows: int, dtype: npt.DTypeLike) -> tuple[Array, Array]:
-    """Make the inputs of critics, and their gradient with respect to these."""
-    width = environment.observation_size + environment.action_size
-    return np.zeros((rows, width), dtype), np.zeros((rows, padded(width)), dtype)
 
 
 @kernel
-def regress(agent: Any, critic: Network, factor: float) -> None:
-    """Compute the gradient of a critic's squared errors over `pairs`.
+def begin_update(member: Member, agent: Agent) -> Any:
+    """Draw a fresh minibatch, and return the seed of the update's own draws."""
+    update = draw(member, rng.UPDATE)
+    seed = rng.bits(rng.stream(member.key[0], rng.REPLAY), update)
+    sample_uniform(agent.replay, seed, agent.batch)
+    member.counts[UPDATES] += 1
+    return rng.bits(rng.stream(member.key[0], rng.UPDATE), update)
 
-    It is that of factor / 2 * mean (Q - y)^2.
+
+@kernel
+def pair(agent: Agent) -> None:
+    """Fill the critics' inputs with the actor's inputs and `actions`."""
+    inputs = agent.observations.shape[1]
+    for r in range(len(agent.batch)):
+        for j in range(inputs):
+            agent.pairs[r, j] = agent.observations[r, j]
+        for i in range(len(agent.action)):
+            agent.pairs[r, inputs + i] = agent.actions[r, i]
+
+
+@kernel
+def add_values(agent: Agent, n_critics: int, alpha: float) -> None:
+    """Add min Q'(s', a') - alpha * log pi(a'|s') to `targets`, discounted.
+
+    `observations` and `actions` are s' and a'.
     """
+    n = len(agent.batch)
+    pair(agent)
+    forward(agent.target_1, agent.pairs, n)
+    if n_critics > 1:  # one critic is both, and so are its outputs
+        forward(agent.target_2, agent.pairs, n)
+    for r in range(n):
+        value = min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
+        agent.targets[r] += agent.discounts[r] * (value - alpha * agent.log_probs[r])
+
+
+@kernel
+def critic_gradient(agent: Agent, n_critics: int, factor: float) -> None:
+    """Compute the gradient of the critics' squared errors for the actions in memory.
+
+    It is that of factor / 2 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2).
+    """
+    inputs = agent.observations.shape[1]
+    for r in range(len(agent.batch)):
+        row = agent.replay.rows[agent.batch[r]]
+        for j in range(inputs):
+            agent.pairs[r, j] = row[j]
+        for i in range(len(agent.action)):
+            agent.pairs[r, inputs + i] = row[2 * inputs + i]
+    see(agent.normaliser, agent.pairs[: len(agent.batch), :inputs])
+    regress(agent, agent.first, factor)
+    if n_critics > 1:
+        regress(agent, agent.second, factor)
+
+
+@kernel
+def regress(agent: Agent, critic: Network, factor: float) -> None:
+    """Compute the gradient of factor / 2 * mean (Q - y)^2 of a critic over `pairs`."""
     n = len(agent.batch)
     critic.gradient.fill(0.0)
     forward(critic, agent.pairs, n)
@@ -104,19 +217,3 @@ def regress(agent: Any, critic: Network, factor: float) -> None:
     for r in range(n):
         critic.slopes[r, 0] = factor * (critic.outputs[r, 0] - agent.targets[r]) / n
     backward(critic, agent.pairs, n)
-
-
-@kernel
-def descend(
-    member: Member, agent: Any, hp: Record, pace: tuple[float, int], part: tuple[int, int]
-) -> None:
-    """Make one step of Adam for a part of the parameters.
-
-    `part` is its begin and end, `pace` the learning rate and the number of the step.
-    """
-    # Adam moves each number by itself: parts are Stable-Baselines3's optimizers.
-    values = member.parameters[part[0] : part[1]]
-    gradient = agent.gradient[part[0] : part[1]]
-    first = member.moments[0][part[0] : part[1]]
-    second = member.moments[1][part[0] : part[1]]
-    adam(values, gradient, first, second, pace[1], pace[0], hp.optimizer_eps, 1.0)

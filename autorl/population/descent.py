@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 
+from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array, kernel
+from autorl.population.members import Member
 
 ADAM = 0
 RMSPROP = 1
@@ -111,6 +113,27 @@ def rmsprop(
         square[i] = keep * square[i] + new_share * g * g
         # Epsilon outside the root, as in PyTorch; TensorFlow has it inside.
         parameters[i] -= size * g / (math.sqrt(square[i]) + eps)
+
+
+@kernel
+def descend(
+    member: Member,
+    gradient: Array,
+    hp: Record,
+    pace: tuple[float, int],
+    scale: float,
+    part: tuple[int, int],
+) -> None:
+    """Make one Adam update of a part of a member's parameters.
+
+    `part` is its begin and end, `pace` the learning rate and the number of the update.
+    """
+    # Adam moves each number by itself: parts are Stable-Baselines3's optimizers.
+    values = member.parameters[part[0] : part[1]]
+    slopes = gradient[part[0] : part[1]]
+    first = member.moments[0][part[0] : part[1]]
+    second = member.moments[1][part[0] : part[1]]
+    adam(values, slopes, first, second, pace[1], pace[0], hp.optimizer_eps, scale)
 
 
 @kernel

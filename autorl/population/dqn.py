@@ -31,16 +31,14 @@ import numpy.typing as npt
 from autorl.core.types import InputError
 from autorl.population import off_policy, rng
 from autorl.population import replay as memory
-from autorl.population.descent import adam, clip_scale, polyak
+from autorl.population.descent import clip_scale, descend, polyak
 from autorl.population.dueling import aggregate, keep_streams_apart, part_streams, slopes_of_streams
 from autorl.population.engine import State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record, Setting, scheduled
 from autorl.population.kernels import Array, aligned_copy, aligned_zeros, inlined_kernel, kernel
 from autorl.population.members import STEPS, UPDATES, Member, draw
-from autorl.population.minibatch import sum_rewards, take_rows
 from autorl.population.networks import (
-    ACTIVATIONS,
     Network,
     backward,
     forward,
@@ -50,50 +48,43 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
-from autorl.population.normalisation import Observer
+from autorl.population.normalisation import Normaliser
 from autorl.population.off_policy import Target
-from autorl.population.replay import SUMMED_STEPS, Replay
+from autorl.population.replay import Replay, begin_targets, take_rows
 
-HYPERPARAMETERS = {
-    "learning_rate": Setting(1e-4, lower=0.0, scheduled=True, sb3="function"),
-    "buffer_size": Setting(1_000_000, lower=1, change=None),
-    "learning_starts": Setting(100, lower=0),
-    "batch_size": Setting(32, lower=1),
-    "tau": Setting(1.0, lower=0.0, upper=1.0),
-    "gamma": Setting(0.99, lower=0.0, upper=1.0),
-    "train_freq": Setting(4, lower=1),
-    "gradient_steps": Setting(1, lower=-1),
-    "target_update_interval": Setting(10_000, lower=1),
-    "exploration_fraction": Setting(0.1, lower=0.0, upper=1.0),
-    "exploration_initial_eps": Setting(1.0, lower=0.0, upper=1.0),
-    "exploration_final_eps": Setting(0.05, lower=0.0, upper=1.0),
-    "max_grad_norm": Setting(10.0, lower=0.0),
-    "n_envs": Setting(1, lower=1, change=None, sb3="model"),
-    "n_steps": SUMMED_STEPS,
-    "double": Setting(False, sb3=None),
-    "dueling": Setting(
-        False,
-        change=None,  # another network
-        sb3=None,
-        sb3_note=(
-            "an exported model has both streams folded into one head of the same Q-values, and "
-            "`learn` goes on without them"
+HYPERPARAMETERS = off_policy.settings(
+    {
+        "target_update_interval": Setting(10_000, lower=1),
+        "exploration_fraction": Setting(0.1, lower=0.0, upper=1.0),
+        "exploration_initial_eps": Setting(1.0, lower=0.0, upper=1.0),
+        "exploration_final_eps": Setting(0.05, lower=0.0, upper=1.0),
+        "max_grad_norm": Setting(10.0, lower=0.0),
+        "double": Setting(False, sb3=None),
+        "dueling": Setting(
+            False,
+            change=None,  # another network
+            sb3=None,
+            sb3_note=(
+                "an exported model has both streams folded into one head of the same Q-values, "
+                "and `learn` goes on without them"
+            ),
         ),
-    ),
-    "use_target_network": Setting(
-        True,
-        sb3={"target_update_interval": 1, "tau": 1.0},
-        sb3_note="a target network that follows at every step is the same",
-    ),
-    "prioritized": Setting(False, change=None, sb3=None),  # a uniform memory has no tree
-    "priority_alpha": Setting(0.6, lower=0.0, sb3=None),
-    "priority_beta": Setting(0.4, lower=0.0, scheduled=True, sb3=None),
-    "priority_eps": Setting(1e-6, lower=0.0, sb3=None),
-    "optimizer_eps": Setting(1e-8, lower=0.0, sb3="model"),
-    "net_width": Setting(64, lower=1, change=None, sb3="model"),
-    "net_depth": Setting(2, lower=1, change=None, sb3="model"),
-    "activation": Setting("relu", codes=ACTIVATIONS, change=None, sb3="model"),
-}
+        "use_target_network": Setting(
+            True,
+            sb3={"target_update_interval": 1, "tau": 1.0},
+            sb3_note="a target network that follows at every step is the same",
+        ),
+        "prioritized": Setting(False, change=None, sb3=None),  # a uniform memory has no tree
+        "priority_alpha": Setting(0.6, lower=0.0, sb3=None),
+        "priority_beta": Setting(0.4, lower=0.0, scheduled=True, sb3=None),
+        "priority_eps": Setting(1e-6, lower=0.0, sb3=None),
+    },
+    rate=1e-4,
+    batch_size=32,
+    tau=1.0,
+    train_freq=4,
+    width=Setting(64, lower=1, change=None, sb3="model"),
+)
 
 
 class Agent(NamedTuple):
@@ -104,7 +95,7 @@ class Agent(NamedTuple):
     Attributes:
         online, target: the networks.
         n_actions: how many there are to choose from.
-        replay, observer, observations, actions, action, batch, ends, discounts, targets: as
+        replay, normaliser, observations, actions, action, batch, ends, discounts, targets, rewards, ended: as
             `off_policy.scratch` makes them.
         weights: (n,) importance weights of the rows of a minibatch.
     """
@@ -113,7 +104,7 @@ class Agent(NamedTuple):
     target: Network
     n_actions: int
     replay: Replay
-    observer: Observer | None
+    normaliser: Normaliser | None
     observations: Array
     actions: Array
     action: Array
@@ -122,6 +113,8 @@ class Agent(NamedTuple):
     ends: Array
     discounts: Array
     targets: Array
+    rewards: Array
+    ended: Array
 
 
 def network_sizes(environment: Environment, hp: Record) -> tuple[int, ...]:
@@ -158,13 +151,13 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     parameters = state["member"].parameters
     target = state["target"].parameters
     sizes = network_sizes(environment, hp)
-    word = HYPERPARAMETERS["activation"].decode(hp.activation)
+    code = int(hp.activation)
     dtype = parameters.dtype
     shared = off_policy.scratch(state, environment, hp)
     rows = len(shared["actions"])
     return Agent(
-        online=network(parameters, aligned_zeros(len(parameters), dtype), sizes, word, rows),
-        target=network(target, aligned_zeros(len(target), dtype), sizes, word, rows),
+        online=network(parameters, aligned_zeros(len(parameters), dtype), sizes, code, rows),
+        target=network(target, aligned_zeros(len(target), dtype), sizes, code, rows),
         n_actions=environment.n_actions,
         weights=np.ones(len(shared["batch"])),
         **shared,
@@ -189,7 +182,11 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index
     beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
     sample_batch(member, agent, hp, beta)
     loss_gradient(agent, hp, agent.n_actions)
-    descend(member, agent, hp, rate)
+    member.counts[UPDATES] += 1
+    gradient = agent.online.gradient
+    scale = clip_scale(gradient, hp.max_grad_norm)
+    pace = (rate, member.counts[UPDATES])
+    descend(member, gradient, hp, pace, scale, (0, len(gradient)))
 
 
 @kernel
@@ -275,7 +272,7 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     # First: it runs the online network too, and what `backward` reads is of the last run.
     bootstrap_values(agent, hp, n_actions)
     online.gradient.fill(0.0)
-    take_rows(replay, agent.observer, agent.batch, 0, agent.observations)
+    take_rows(agent, agent.batch, 0)
     q_values(online, agent, hp, n, n_actions)
     prepare_backward(online)
     for r in range(n):
@@ -299,11 +296,8 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
 @kernel
 def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
     """Fill `agent.targets` with the targets y of the minibatch."""
-    replay = agent.replay
     n = len(agent.batch)
-    inputs = agent.observations.shape[1]
-    sum_rewards(agent, hp, 2 * inputs + 1)
-    take_rows(replay, agent.observer, agent.ends, inputs, agent.observations)
+    begin_targets(agent, hp)
     if hp.double or not hp.use_target_network:
         q_values(agent.online, agent, hp, n, n_actions)
     if hp.use_target_network:
@@ -313,20 +307,7 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
         # Double Q-learning [Hasselt2016]: the online network chooses, the target network values.
         judge = agent.online.outputs[r] if hp.double else values
         choice = best(judge, n_actions)
-        alive = 1.0 - replay.rows[agent.ends[r], 2 * inputs + 2]
-        agent.targets[r] += agent.discounts[r] * alive * values[choice]
-
-
-@kernel
-def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> None:
-    """Make one step of Adam along the clipped gradient."""
-    member.counts[UPDATES] += 1
-    gradient = agent.online.gradient
-    first = member.moments[0]
-    second = member.moments[1]
-    scale = clip_scale(gradient, hp.max_grad_norm)
-    update = member.counts[UPDATES]
-    adam(member.parameters, gradient, first, second, update, learning_rate, hp.optimizer_eps, scale)
+        agent.targets[r] += agent.discounts[r] * values[choice]
 
 
 LOOP = off_policy.make_loop(__name__, choose_actions, update_networks, after_step=follow)

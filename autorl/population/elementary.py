@@ -10,13 +10,12 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from autorl.population.kernels import INNER
 
@@ -46,28 +45,6 @@ _FRACTION = 2**52 - 1
 _ROOT_2 = math.sqrt(2.0)
 # Reassociation would add the two parts of log 2 up again.
 _EXACT: Any = {**INNER, "fastmath": {"contract"}}
-
-
-def _bit_cast(source: types.Type, target: types.Type, kind: ir.Type) -> Any:
-    """Make an intrinsic that reads 64 bits as another type.
-
-    `kind` is the target's LLVM type.
-    """
-
-    @intrinsic
-    def cast(context, value):  # type: ignore[no-untyped-def]
-        def generate(
-            context: object, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
-        ) -> ir.Value:
-            return builder.bitcast(arguments[0], kind)
-
-        return target(source), generate
-
-    return cast
-
-
-_from_bits = _bit_cast(types.int64, types.float64, ir.DoubleType())
-_to_bits = _bit_cast(types.float64, types.int64, ir.IntType(64))
 
 
 def tanh(x: float) -> Any:
@@ -115,7 +92,7 @@ def _exp(x: Any) -> Callable[[Any], Any]:
         ) * r
         # The conversion of NaN is undefined; `low` carries it on.
         power = np.int64(n) if n == n else 0
-        return ((low + 1.0) * r + 1.0) * _from_bits((power + _BIAS) << _SHIFT)
+        return ((low + 1.0) * r + 1.0) * np.int64((power + _BIAS) << _SHIFT).view(np.float64)
 
     return reduced
 
@@ -132,8 +109,8 @@ def log(x: float) -> float:
 def _log(x: Any) -> Callable[[Any], Any]:
     def reduced(x: Any) -> Any:
         # log(x) = e log 2 + log(f) with f in [sqrt(1/2), sqrt(2)], where s below is small.
-        bits = _to_bits(x)
-        fraction = _from_bits((bits & _FRACTION) | (_BIAS << _SHIFT))
+        bits = np.float64(x).view(np.int64)
+        fraction = np.int64((bits & _FRACTION) | (_BIAS << _SHIFT)).view(np.float64)
         above = fraction > _ROOT_2
         exponent = float((bits >> _SHIFT) - _BIAS) + (1.0 if above else 0.0)
         fraction = 0.5 * fraction if above else fraction

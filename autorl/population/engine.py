@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autorl.population import outside_evaluation
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import evaluate, make_episodes
+from autorl.population.evaluation import evaluate, evaluate_outside, make_episodes
 from autorl.population.hyperparameters import Record, Settings
 from autorl.population.kernels import Array, aligned_copy
 from autorl.population.members import EPISODES, STEPS, Member
@@ -150,9 +149,7 @@ def evaluation(
     """
     normaliser: Normaliser | None = state.get("normaliser")
     if isinstance(environment, OutsideEnvironment):
-        returns, lengths = outside_evaluation.evaluate(
-            bound.policy, bound.head, environment, keys, normaliser
-        )
+        returns, lengths = evaluate_outside(bound.policy, bound.head, environment, keys, normaliser)
         return metrics_of(returns, lengths, state)
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
     policy = with_rows(bound.policy, len(keys))  # episodes go side by side

@@ -16,11 +16,13 @@ from autorl.population.elementary import tanh
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import World
-from autorl.population.networks import Network, forward
-from autorl.population.normalisation import Normaliser, normalise
+from autorl.population.networks import Network, forward, with_rows
+from autorl.population.normalisation import Normaliser, normalise, normalised_rows
+from autorl.population.outside import OutsideEnvironment, begin_episode, propagate
 
 # How an action follows from the outputs: best index, clipped mean, tanh of the mean.
 ARGMAX, MEAN, SQUASHED = range(3)
+SIDE_BY_SIDE = 16  # evaluation episodes at a time, where Python steps them one by one
 
 
 class Episodes(NamedTuple):
@@ -116,3 +118,117 @@ def best_action(outputs: Array, head: int, world: World, action: Array) -> None:
             action[i] = low + 0.5 * (high - low) * (1.0 + tanh(outputs[i]))
         else:
             action[i] = min(max(outputs[i], low), high)
+
+
+def _acting(
+    policy: Network,
+    head: int,
+    environment: OutsideEnvironment,
+    count: int,
+    normaliser: Normaliser | None,
+) -> tuple[Array, Callable[[int], Array]]:
+    """Return rows for `count` observations, and what gives the best actions in the first ones.
+
+    Observations are filled in as they are; actions are what environments receive.
+    """
+    policy = with_rows(policy, count)
+    shape = (count, environment.observation_size)
+    inputs = np.zeros(shape, policy.parameters.dtype)
+    rows: Array = inputs if normaliser is None else np.zeros(shape, environment.real)
+    propagated = propagate.prepared(policy, inputs, 0)
+    normalised = normaliser and normalised_rows.prepared(normaliser, rows, False)
+
+    def actions(count: int) -> Array:
+        if normalised:
+            normalised(normaliser, rows, False)
+            inputs[:] = rows
+        propagated(policy, inputs, count)
+        outputs = policy.outputs[:count]
+        if head == ARGMAX:
+            best = np.argmax(outputs[:, : environment.n_actions], axis=1)
+            return environment.applied(best[:, None])
+        means = outputs[:, : environment.action_size].astype(np.float64)
+        squashed = head == SQUASHED
+        return environment.applied(environment.stretched(np.tanh(means)) if squashed else means)
+
+    return rows, actions
+
+
+def evaluate_outside(
+    policy: Network,
+    head: int,
+    environment: OutsideEnvironment,
+    seeds: Sequence[int],
+    normaliser: Normaliser | None = None,
+) -> tuple[Array, Array]:
+    """Play one greedy episode per seed, in fresh environments.
+
+    An environment whose episode has ended takes the next seed. Environments that are stepped
+    together play one episode each.
+
+    Returns:
+        Returns and lengths, in the order of the seeds.
+    """
+    if environment.make_vector is not None:
+        return _evaluate_vector(policy, head, environment, seeds, normaliser)
+    count = min(SIDE_BY_SIDE, len(seeds))
+    observed, actions = _acting(policy, head, environment, count, normaliser)
+    results = np.zeros((2, len(seeds)))
+    envs = [environment.make() for _ in range(count)]
+    try:
+        monitors = [env.get_wrapper_attr("episode_monitor") for env in envs]
+        running = {slot: slot for slot in range(count)}  # environment -> episode
+        observations = {slot: begin_episode(envs[slot], seeds[slot]) for slot in running}
+        pending = iter(range(count, len(seeds)))
+        while running:
+            slots = sorted(running)
+            for row, slot in enumerate(slots):
+                observed[row] = np.ravel(observations[slot])
+            for slot, action in zip(slots, actions(len(slots)), strict=True):
+                observations[slot], _, terminated, truncated, _ = envs[slot].step(action)
+                if not (terminated or truncated):
+                    continue
+                finished = monitors[slot].take()
+                # A limit among the wrappers, below that of the task, ends every episode.
+                if finished is None and truncated:
+                    finished = monitors[slot].returned, monitors[slot].length
+                if finished is None:  # a wrapper ended it (a life lost), the task goes on
+                    observations[slot] = envs[slot].reset()[0]
+                    continue
+                results[:, running.pop(slot)] = finished
+                following = next(pending, None)
+                if following is not None:
+                    running[slot] = following
+                    observations[slot] = begin_episode(envs[slot], seeds[following])
+    finally:
+        for env in envs:
+            env.close()
+    return results[0], results[1]
+
+
+def _evaluate_vector(
+    policy: Network,
+    head: int,
+    environment: OutsideEnvironment,
+    seeds: Sequence[int],
+    normaliser: Normaliser | None,
+) -> tuple[Array, Array]:
+    """Play the first episode of an environment per seed, all stepped together."""
+    make = environment.make_vector
+    assert make is not None
+    count = len(seeds)
+    observed, actions = _acting(policy, head, environment, count, normaliser)
+    results = np.zeros((2, count))
+    running = np.ones(count, np.bool_)
+    vector = make(seeds)
+    try:
+        observed[:] = vector.reset().reshape(count, -1)
+        while running.any():
+            step = vector.step(actions(count))
+            results[0, running] += step.rewards[running]
+            results[1, running] += 1.0
+            running &= ~(step.terminated | step.truncated)
+            observed[:] = step.observations.reshape(count, -1)
+    finally:
+        vector.close()
+    return results[0], results[1]

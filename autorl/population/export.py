@@ -18,7 +18,8 @@ import gymnasium
 import numpy as np
 
 from autorl.core.types import InputError
-from autorl.population import dqn, engine, sac, td3
+from autorl.population import dqn, engine, ppo, sac, td3
+from autorl.population.actor_critic import Agent
 from autorl.population.descent import RMSPROP
 from autorl.population.dueling import folded
 from autorl.population.environments import ENVIRONMENTS, Environment
@@ -29,7 +30,6 @@ from autorl.population.members import UPDATES
 from autorl.population.networks import Network, layer_views
 from autorl.population.normalisation import OBSERVATIONS, RETURNS, Normaliser, arguments
 from autorl.population.outside import OutsideEnvironment
-from autorl.population.ppo_agent import make_agent
 from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
 from autorl.space.schedules import remaining_schedule
 
@@ -228,7 +228,7 @@ def _restore_counters(
 
 
 def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
-    agent = make_agent(state["member"].parameters, environment, hp)
+    agent = ppo.make_agent(state["member"].parameters, environment, hp)
     policy = model.policy
     _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net])
     _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net])
@@ -260,12 +260,7 @@ def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Rec
     for head, first in ((actor.mu, 0), (actor.log_std, size)):
         _set(head.weight, weights[:, first : first + size].T)
         _set(head.bias, biases[first : first + size])
-    for critics, pair in (
-        (model.critic, (agent.first, agent.second)),
-        (model.critic_target, (agent.target_1, agent.target_2)),
-    ):
-        for target, source in zip(critics.q_networks, pair, strict=True):
-            _copy(source, _linear(target))
+    _copy_critics(model, agent)
     if model.log_ent_coef is not None:  # None where the temperature is fixed
         _set(model.log_ent_coef, agent.log_alpha)
 
@@ -274,11 +269,15 @@ def _fill_td3(model: Any, state: engine.State, environment: Environment, hp: Rec
     agent = td3.make_agent(state, environment, hp)
     for actor, source in ((model.actor, agent.actor), (model.actor_target, agent.target_actor)):
         _copy(source, _linear(actor.mu))
+    _copy_critics(model, agent)
+
+
+def _copy_critics(model: Any, agent: Agent) -> None:
     for critics, pair in (
         (model.critic, (agent.first, agent.second)),
         (model.critic_target, (agent.target_1, agent.target_2)),
     ):
-        for target, source in zip(critics.q_networks, pair[: int(hp.n_critics)], strict=True):
+        for target, source in zip(critics.q_networks, pair, strict=False):  # one or two
             _copy(source, _linear(target))
 
 

@@ -1,12 +1,12 @@
 """Register-tiled products of small row-major matrices.
 
-`gemm(out, a, b, start, rows, columns, depth)` computes `out = start + a @ b`. A tile of the result
+`gemm(out, a, b, start, gate, then, rows, columns, depth)` computes `out = start + a @ b`. A tile of the result
 stays in vector registers while the inner dimension is walked; each step broadcasts one element of
 `a` per row and multiplies it into a row of `b` by fused multiply-add. Every element of the result
 is the same chain of operations (start, then k = 0, 1, ...) whatever tile it falls into: results
 depend neither on how many rows are computed together nor on the lane count. If `b` is wider than a
 tile and many rows read it, blocks of it are copied next to each other first [Goto2008].
-`gemm_rectified` and `gemm_gated` put zeros in place of some elements while they are in registers.
+Zeros are put in place of some elements (`then`) while they are in registers.
 
 Lanes come from the host: 16 floats (AVX-512), 8 (AVX2), 4 (NEON, SSE); without fused multiply-add,
 or for float64, the plain loops of `gemm_loops` do the same sum. `a` may be a transposed view;
@@ -184,148 +184,75 @@ def link() -> Any:
 
 @kernel
 def gemm_loops(
-    out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int
-) -> None:
-    """Compute `gemm` by plain loops, for any element type."""
-    for i in range(rows):
-        for j in range(columns):
-            out[i, j] = start[j]
-        for k in range(depth):
-            scale = a[i, k]
-            for j in range(columns):
-                out[i, j] += scale * b[k, j]
-
-
-@kernel
-def gemm_add_loops(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int) -> None:
-    """Compute `gemm_add` by plain loops, for any element type."""
-    for i in range(rows):
-        for k in range(depth):
-            scale = a[i, k]
-            for j in range(columns):
-                out[i, j] += scale * b[k, j]
-
-
-@kernel
-def rectify(out: Array, rows: int, columns: int) -> None:
-    """Put zeros in place of negative elements of out[:rows, :columns]."""
-    zero = out.dtype.type(0.0)
-    for r in range(rows):
-        row = out[r]
-        for j in range(columns):
-            # Not `max`: NaN must stay NaN.
-            row[j] = row[j] if not row[j] < zero else zero
-
-
-@kernel
-def close(out: Array, gate: Array, rows: int, columns: int) -> None:
-    """Put zeros into out[:rows, :columns] where `gate` is not positive."""
-    zero = out.dtype.type(0.0)
-    for r in range(rows):
-        row = out[r]
-        gates = gate[r]
-        for j in range(columns):
-            row[j] = row[j] if gates[j] > zero else zero
-
-
-def gemm(out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int) -> None:
-    """Set out[:rows, :columns] to start[:columns] + a[:rows, :depth] @ b[:depth, :columns]."""
-    out[:rows, :columns] = start[:columns] + a[:rows, :depth] @ b[:depth, :columns]
-
-
-def gemm_rectified(
-    out: Array,
-    a: Array,
-    b: Array,
-    start: Array,
-    rectified: bool,
-    rows: int,
-    columns: int,
-    depth: int,
-) -> None:
-    """Compute `gemm`, with zeros for negative elements if `rectified`."""
-    gemm(out, a, b, start, rows, columns, depth)
-    if rectified:
-        rectify(out, rows, columns)
-
-
-def gemm_gated(
     out: Array,
     a: Array,
     b: Array,
     start: Array,
     gate: Array,
-    gated: bool,
+    then: int,
     rows: int,
     columns: int,
     depth: int,
 ) -> None:
-    """Compute `gemm`, if `gated` with zeros where `gate` is not positive."""
-    gemm(out, a, b, start, rows, columns, depth)
-    if gated:
-        close(out, gate, rows, columns)
+    """Compute `gemm` by plain loops, for any element type."""
+    zero = out.dtype.type(0.0)
+    for i in range(rows):
+        row = out[i]
+        first = start if start.ndim == 1 else start[i]
+        for j in range(columns):
+            row[j] = first[j]
+        for k in range(depth):
+            scale = a[i, k]
+            for j in range(columns):
+                row[j] += scale * b[k, j]
+        if then == RECTIFIED:
+            for j in range(columns):
+                # Not `max`: NaN must stay NaN.
+                row[j] = row[j] if not row[j] < zero else zero
+        if then == GATED:
+            gates = gate[i]
+            for j in range(columns):
+                row[j] = row[j] if gates[j] > zero else zero
 
 
-def gemm_add(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int) -> None:
-    """Add a[:rows, :depth] @ b[:depth, :columns] to out[:rows, :columns]."""
-    out[:rows, :columns] += a[:rows, :depth] @ b[:depth, :columns]
+def gemm(
+    out: Array,
+    a: Array,
+    b: Array,
+    start: Array,
+    gate: Array,
+    then: int,
+    rows: int,
+    columns: int,
+    depth: int,
+) -> None:
+    """Set out[:rows, :columns] to start + a[:rows, :depth] @ b[:depth, :columns].
+
+    `start` is a row for all, or a matrix, as `out` itself. `then` says where zeros are put:
+    nowhere (PLAIN), where the result is negative (RECTIFIED), or where `gate` is not positive
+    (GATED); otherwise `gate` may be any matrix.
+    """
+    # Row by row: with NumPy's library it may depend on how many are computed together.
+    for row in range(rows):
+        first = start if start.ndim == 1 else start[row]
+        product = first[:columns] + a[row, :depth] @ b[:depth, :columns]
+        if then == RECTIFIED:
+            product[product < 0.0] = 0.0
+        if then == GATED:
+            product[~(gate[row, :columns] > 0.0)] = 0.0
+        out[row, :columns] = product
 
 
 @overload(gemm, jit_options=INNER, inline="always")
-def _gemm(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
-    def tiled(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
-        _linked(out, a, b, start, out, PLAIN, rows, columns, depth)
+def _gemm(out, a, b, start, gate, then, rows, columns, depth):  # type: ignore[no-untyped-def]
+    def tiled(out, a, b, start, gate, then, rows, columns, depth):  # type: ignore[no-untyped-def]
+        _linked(out, a, b, start, gate, then, rows, columns, depth)
 
-    def looped(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
-        gemm_loops(out, a, b, start, rows, columns, depth)
+    def looped(out, a, b, start, gate, then, rows, columns, depth):  # type: ignore[no-untyped-def]
+        gemm_loops(out, a, b, start, gate, then, rows, columns, depth)
 
-    return tiled if _in_registers(out) else looped
-
-
-@overload(gemm_rectified, jit_options=INNER, inline="always")
-def _gemm_rectified(  # type: ignore[no-untyped-def]
-    out, a, b, start, rectified, rows, columns, depth
-):
-    def tiled(out, a, b, start, rectified, rows, columns, depth):  # type: ignore[no-untyped-def]
-        _linked(out, a, b, start, out, RECTIFIED if rectified else PLAIN, rows, columns, depth)
-
-    def looped(out, a, b, start, rectified, rows, columns, depth):  # type: ignore[no-untyped-def]
-        gemm_loops(out, a, b, start, rows, columns, depth)
-        if rectified:
-            rectify(out, rows, columns)
-
-    return tiled if _in_registers(out) else looped
-
-
-@overload(gemm_gated, jit_options=INNER, inline="always")
-def _gemm_gated(  # type: ignore[no-untyped-def]
-    out, a, b, start, gate, gated, rows, columns, depth
-):
-    def tiled(out, a, b, start, gate, gated, rows, columns, depth):  # type: ignore[no-untyped-def]
-        _linked(out, a, b, start, gate, GATED if gated else PLAIN, rows, columns, depth)
-
-    def looped(out, a, b, start, gate, gated, rows, columns, depth):  # type: ignore[no-untyped-def]
-        gemm_loops(out, a, b, start, rows, columns, depth)
-        if gated:
-            close(out, gate, rows, columns)
-
-    return tiled if _in_registers(out) else looped
-
-
-@overload(gemm_add, jit_options=INNER, inline="always")
-def _gemm_add(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
-    def tiled(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
-        _linked(out, a, b, out, out, PLAIN, rows, columns, depth)
-
-    def looped(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
-        gemm_add_loops(out, a, b, rows, columns, depth)
-
-    return tiled if _in_registers(out) else looped
-
-
-def _in_registers(out: Any) -> bool:
-    """Tell whether products of this type are tiles of vector registers."""
-    return bool(LANES) and out.dtype == types.float32
+    # Products of float32 are tiles of vector registers.
+    return tiled if LANES and out.dtype == types.float32 else looped
 
 
 before_compiling(link)

@@ -254,17 +254,12 @@ def exact(function: F) -> F:
 
 
 def inlined_kernel(function: F) -> F:
-    """Make a `Kernel` that is compiled into the text of its callers."""
-    return cast(F, Kernel(function, {**INNER, "inline": "always"}))
+    """Make a `Kernel` that is compiled into the text of its callers.
 
-
-def inlined(function: F) -> F:
-    """Compile `function` as part of the text of its callers.
-
-    Unlike a kernel's, its arguments are constants wherever a caller's are: the same code, to the
-    bit, as if they stood in it.
+    Its arguments are constants wherever a caller's are: the same code, to the bit, as if they stood
+    in it.
     """
-    return cast(F, numba.njit(inline="always", **INNER)(function))
+    return cast(F, Kernel(function, {**INNER, "inline": "always"}))
 
 
 def program(function: Callable[..., object]) -> Program:

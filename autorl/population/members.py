@@ -61,7 +61,7 @@ class World(NamedTuple):
 def new_member(key: int, parameters: Array, environment: Environment, n_envs: int) -> Member:
     """Make a member at step 0.
 
-    Its environments still have to be reset (by `start`).
+    Its environments still have to be reset (by `begin_observed`).
     """
     return Member(
         key=np.array([key], np.uint64),
@@ -101,14 +101,6 @@ def restart(member: Member, world: World, index: int) -> None:
 
 
 @kernel
-def begin(member: Member, world: World) -> None:
-    """Reset the environments that have never been reset."""
-    for index in range(len(member.states)):
-        if member.episodes[index, LENGTH] < 0.0:
-            restart(member, world, index)
-
-
-@kernel
 def advance(member: Member, world: World, index: int, action: Array) -> tuple[float, bool, bool]:
     """Make one step of environment `index`.
 
@@ -125,10 +117,3 @@ def advance(member: Member, world: World, index: int, action: Array) -> tuple[fl
         member.recent[member.counts[EPISODES] % RECENT] = member.episodes[index, RETURN]
         member.counts[EPISODES] += 1
     return reward, terminated, truncated
-
-
-@kernel
-def clipped(action: Array, bounds: Array, out: Array) -> None:
-    """Bring `action` within the bounds, as the environment receives it."""
-    for i in range(len(action)):
-        out[i] = min(max(action[i], bounds[0, i]), bounds[1, i])

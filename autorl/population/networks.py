@@ -29,7 +29,7 @@ import numpy as np
 
 from autorl.population import rng
 from autorl.population.elementary import tanh
-from autorl.population.gemm import PAD, gemm_add, gemm_gated, gemm_rectified
+from autorl.population.gemm import GATED, PAD, PLAIN, RECTIFIED, gemm
 from autorl.population.kernels import Array, aligned_zeros, kernel
 
 TANH = 0
@@ -73,9 +73,10 @@ class Network(NamedTuple):
     ones: Array
 
 
+@kernel
 def padded(n: int) -> int:
     """Round `n` up to a multiple of `PAD`."""
-    return -(-n // PAD) * PAD
+    return (n + PAD - 1) // PAD * PAD
 
 
 def layer_table(sizes: Sequence[int]) -> Array:
@@ -115,11 +116,11 @@ def hidden_widths(width: int, depth: int) -> tuple[int, ...]:
 
 
 def network(
-    parameters: Array, gradient: Array, sizes: Sequence[int], activation: str, rows: int
+    parameters: Array, gradient: Array, sizes: Sequence[int], activation: int, rows: int
 ) -> Network:
     """Make a network over the flat slices `parameters` and `gradient`.
 
-    It has scratch memory for `rows` rows.
+    It has scratch memory for `rows` rows; `activation` is a code.
     """
     assert len(sizes) > 2, "a network has at least one hidden layer"
     layers = layer_table(sizes)
@@ -131,7 +132,7 @@ def network(
         parameters=parameters,
         gradient=gradient,
         layers=layers,
-        activation=ACTIVATIONS[activation],
+        activation=activation,
         hidden=hidden,
         delta=delta,
         outputs=hidden[-1],
@@ -253,8 +254,8 @@ def forward(net: Network, inputs: Array, rows: int) -> None:
         matrix = net.parameters[weights:biases].reshape(fan_in, width)
         start = net.parameters[biases : biases + width]
         out = net.hidden[index]
-        rectified = net.activation == RELU
-        gemm_rectified(out, before, matrix, start, rectified, rows, width, fan_in)
+        then = RECTIFIED if net.activation == RELU else PLAIN
+        gemm(out, before, matrix, start, out, then, rows, width, fan_in)
         if net.activation == TANH:
             apply_tanh(out, rows, width)
         before = out
@@ -272,7 +273,7 @@ def prepare_backward(net: Network) -> None:
     position = 0
     for index in range(len(net.layers) - 1):
         fan_in, width, weights, biases = _layer(net.layers, index)
-        columns = _padded(fan_in)
+        columns = padded(fan_in)
         out = net.transposed[position : position + width * columns].reshape(width, columns)
         transpose(out, net.parameters[weights:biases].reshape(fan_in, width))
         position += width * columns
@@ -289,35 +290,23 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
     last = len(net.layers) - 1
     fan_in, fan_out, weights, biases = _head(net.layers)
     head = net.gradient[weights:biases].reshape(fan_out, fan_in)
-    gemm_add(head, net.slopes.T, net.hidden[last - 1], fan_out, fan_in, rows)
+    hidden = net.hidden[last - 1]
+    gemm(head, net.slopes.T, hidden, head, head, PLAIN, fan_out, fan_in, rows)
     # The sum over rows, as a product with a row of ones.
     width = net.layers[last, WIDTH]
-    gemm_add(
-        net.gradient[biases : biases + width].reshape(1, width),
-        net.ones,
-        net.slopes,
-        1,
-        width,
-        rows,
-    )
+    sums = net.gradient[biases : biases + width].reshape(1, width)
+    gemm(sums, net.ones, net.slopes, sums, sums, PLAIN, 1, width, rows)
     backward_head(net, rows)
     position = len(net.transposed)
     for index in range(last - 1, -1, -1):
         fan_in, width, weights, biases = _layer(net.layers, index)
         before = inputs if index == 0 else net.hidden[index - 1]
         delta = net.delta[index]
-        gemm_add(
-            net.gradient[weights:biases].reshape(fan_in, width),
-            before.T,
-            delta,
-            fan_in,
-            width,
-            rows,
-        )
-        gemm_add(
-            net.gradient[biases : biases + width].reshape(1, width), net.ones, delta, 1, width, rows
-        )
-        columns = _padded(fan_in)
+        slopes = net.gradient[weights:biases].reshape(fan_in, width)
+        gemm(slopes, before.T, delta, slopes, slopes, PLAIN, fan_in, width, rows)
+        sums = net.gradient[biases : biases + width].reshape(1, width)
+        gemm(sums, net.ones, delta, sums, sums, PLAIN, 1, width, rows)
+        columns = padded(fan_in)
         position -= width * columns
         # The inputs of the first layer are data: nobody asks for their gradient here.
         if index > 0:
@@ -333,7 +322,7 @@ def backward_inputs(net: Network, out: Array, rows: int) -> None:
     backward_head(net, rows)
     position = len(net.transposed)
     for index in range(len(net.layers) - 2, -1, -1):
-        columns = _padded(net.layers[index, FAN_IN])
+        columns = padded(net.layers[index, FAN_IN])
         position -= net.layers[index, WIDTH] * columns
         target = out if index == 0 else net.delta[index - 1]
         backward_layer(net, index, position, target, rows)
@@ -349,9 +338,9 @@ def backward_head(net: Network, rows: int) -> None:
     fan_in, fan_out, weights, biases = _head(net.layers)
     head = net.parameters[weights:biases].reshape(fan_out, fan_in)
     gate = net.hidden[last - 1]
-    gated = net.activation == RELU
+    then = GATED if net.activation == RELU else PLAIN
     delta = net.delta[last - 1]
-    gemm_gated(delta, net.slopes, head, net.zeros, gate, gated, rows, fan_in, fan_out)
+    gemm(delta, net.slopes, head, net.zeros, gate, then, rows, fan_in, fan_out)
     if net.activation == TANH:
         slope_tanh(delta, gate, rows, fan_in)
 
@@ -364,11 +353,11 @@ def backward_layer(net: Network, index: int, position: int, out: Array, rows: in
     transposed weights begin at `position`.
     """
     width = net.layers[index, WIDTH]
-    columns = _padded(net.layers[index, FAN_IN])
+    columns = padded(net.layers[index, FAN_IN])
     transposed = net.transposed[position : position + width * columns].reshape(width, columns)
     gate = net.hidden[max(index - 1, 0)]
-    gated = index > 0 and net.activation == RELU
-    gemm_gated(out, net.delta[index], transposed, net.zeros, gate, gated, rows, columns, width)
+    then = GATED if index > 0 and net.activation == RELU else PLAIN
+    gemm(out, net.delta[index], transposed, net.zeros, gate, then, rows, columns, width)
     if index > 0 and net.activation == TANH:
         slope_tanh(out, gate, rows, columns)
 
@@ -422,12 +411,7 @@ def _head(layers: Array) -> tuple[int, int, int, int]:
     """
     fan_in = layers[-1, FAN_IN]
     fan_out = layers[-1, FAN_OUT]
-    return _padded(fan_in), fan_out, layers[-1, WEIGHTS], layers[-1, BIASES]
-
-
-@kernel
-def _padded(n: int) -> int:
-    return (n + PAD - 1) // PAD * PAD
+    return padded(fan_in), fan_out, layers[-1, WEIGHTS], layers[-1, BIASES]
 
 
 @kernel

@@ -22,7 +22,7 @@ import numpy as np
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Setting
 from autorl.population.kernels import Array, exact, kernel, program
-from autorl.population.members import LENGTH, Member, World, begin
+from autorl.population.members import LENGTH, Member, World, restart
 
 SETTINGS = {
     "norm_obs": Setting(True),
@@ -56,19 +56,22 @@ class Normaliser(NamedTuple):
     returns: Array
 
 
-def new_normaliser(environment: Environment, n_envs: int, gamma: float) -> Normaliser:
-    """Make statistics that have seen nothing.
+def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict[str, Normaliser]:
+    """Make the statistics of a new state, which have seen nothing, by their name, if any.
 
     `gamma` is the agent's, as `settings` takes it.
     """
+    if environment.normalize is None:
+        return {}
     size = environment.observation_size
-    return Normaliser(
-        settings=settings(environment.normalize or {}, gamma),
+    made = Normaliser(
+        settings=settings(environment.normalize, gamma),
         of_observations=np.stack([np.zeros(size), np.ones(size)]),
         of_returns=np.array([[0.0], [1.0]]),
         counts=np.full(2, _FIRST_COUNT),
         returns=np.zeros((n_envs, 1)),
     )
+    return {"normaliser": made}
 
 
 def normaliser_of(
@@ -104,43 +107,6 @@ def arguments(normaliser: Normaliser) -> dict[str, Any]:
     """Return the settings as arguments of `VecNormalize`."""
     pairs = zip(SETTINGS.items(), normaliser.settings, strict=True)
     return {name: setting.decode(float(number)) for (name, setting), number in pairs}
-
-
-class Observer(NamedTuple):
-    """How an agent sees its environments and its replay memory.
-
-    The memory has observations and rewards of the task, networks see them normalised by the present
-    statistics, as Stable-Baselines3's `ReplayBuffer.sample` gives them. An agent without statistics
-    has None in place of it: numba drops branches on an argument's type, so nothing is compiled.
-
-    Attributes:
-        normaliser: the statistics.
-        rewards, ended: (n_envs,) float64, of one step.
-        rows: (n_envs, observation_size), scratch memory.
-    """
-
-    normaliser: Normaliser
-    rewards: Array
-    ended: Array
-    rows: Array
-
-
-def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict[str, Normaliser]:
-    """Return the normaliser of a new state by its name, if any."""
-    if environment.normalize is None:
-        return {}
-    return {"normaliser": new_normaliser(environment, n_envs, gamma)}
-
-
-def observer_of(state: Mapping[str, Any]) -> Observer | None:
-    """Return how an agent sees its environments, None as they are."""
-    normaliser: Normaliser | None = state.get("normaliser")
-    if normaliser is None:
-        return None
-    rewards, ended = np.zeros((2, len(normaliser.returns)))
-    size = normaliser.of_observations.shape[1]
-    rows = np.zeros((len(rewards), size), state["member"].parameters.dtype)
-    return Observer(normaliser, rewards, ended, rows)
 
 
 # No fused multiply-adds: as NumPy rounds, so that statistics are Stable-Baselines3's to the bit.
@@ -187,6 +153,17 @@ def normalise(normaliser: Normaliser, rows: Array) -> None:
 
 
 @exact
+def scaled(normaliser: Normaliser, reward: float) -> float:
+    """Return a reward scaled by the present statistics, if rewards are, in single precision."""
+    value = float(reward)
+    if normaliser.settings[NORM_REWARD] != 0.0:
+        bound = normaliser.settings[CLIP_REWARD]
+        deviation = math.sqrt(normaliser.of_returns[1, 0] + normaliser.settings[EPSILON])
+        value = min(max(value / deviation, -bound), bound)
+    return float(np.float32(value))
+
+
+@exact
 def scale_rewards(normaliser: Normaliser, rewards: Array, ended: Array) -> None:
     """Scale the rewards of one step in place, after learning from them.
 
@@ -198,11 +175,8 @@ def scale_rewards(normaliser: Normaliser, rewards: Array, ended: Array) -> None:
         rewards[e] = np.float32(rewards[e])
         returns[e, 0] = returns[e, 0] * normaliser.settings[GAMMA] + rewards[e]
     absorb(normaliser.of_returns, normaliser.counts, RETURNS, returns)
-    bound = normaliser.settings[CLIP_REWARD]
-    deviation = math.sqrt(normaliser.of_returns[1, 0] + normaliser.settings[EPSILON])
     for e in range(len(rewards)):
-        if normaliser.settings[NORM_REWARD] != 0.0:
-            rewards[e] = np.float32(min(max(rewards[e] / deviation, -bound), bound))
+        rewards[e] = scaled(normaliser, rewards[e])
         if ended[e] > 0.0:
             returns[e, 0] = 0.0
 
@@ -223,11 +197,77 @@ def copy_rows(target: Array, source: Array) -> None:
             target[r, j] = source[r, j]
 
 
+# An agent without statistics has None in place of a normaliser: numba drops branches on an
+# argument's type, so nothing is compiled.
 @kernel
-def take_in(
+def see(normaliser: Normaliser | None, rows: Array) -> None:
+    """Normalise observations (any, observation_size) in place, if that is asked."""
+    if normaliser is not None:
+        normalise(normaliser, rows)
+
+
+@exact
+def seen_reward(normaliser: Normaliser | None, reward: float) -> float:
+    """Return a reward of the memory as it is learned from.
+
+    The memory has what the task gave. Networks learn from it by the present statistics, as
+    Stable-Baselines3's `ReplayBuffer.sample` gives it.
+    """
+    if normaliser is None:
+        return float(reward)
+    return scaled(normaliser, reward)
+
+
+@kernel
+def look(normaliser: Normaliser | None, member: Member, world: World, inputs: Array) -> None:
+    """Fill the inputs of a network with what native environments show."""
+    n_envs = len(member.states)
+    for e in range(n_envs):
+        world.observe(member.states[e], inputs[e])
+    see(normaliser, inputs[:n_envs])
+
+
+@kernel
+def begin_observed(
+    normaliser: Normaliser | None, member: Member, world: World, inputs: Array
+) -> None:
+    """Reset environments that were never reset, and learn from what they show."""
+    fresh = member.episodes[0, LENGTH] < 0.0
+    for index in range(len(member.states)):
+        if member.episodes[index, LENGTH] < 0.0:
+            restart(member, world, index)
+    if normaliser is None:
+        return
+    if fresh:
+        normaliser.returns.fill(0.0)
+        look(None, member, world, inputs)
+        absorb_observations(normaliser, inputs[: len(member.states)])
+
+
+@kernel
+def learn_step(
+    normaliser: Normaliser | None,
+    member: Member,
+    world: World,
+    inputs: Array,
+    rewards: Array,
+    ended: Array,
+) -> None:
+    """Learn from one step of all environments, and scale its rewards in place.
+
+    It is `VecNormalize.step_wait`. `inputs` are scratch memory.
+    """
+    if normaliser is not None:
+        look(None, member, world, inputs)
+        absorb_observations(normaliser, inputs[: len(member.states)])
+        scale_rewards(normaliser, rewards, ended)
+
+
+@program
+def normalised_step(
     normaliser: Normaliser, rows: Array, rewards: Array, ended: Array, finals: Array
 ) -> None:
-    """Learn from one step of all environments, and normalise it in place.
+    """Learn from one step of all environments outside, and normalise it in place.
 
     It is `VecNormalize.step_wait`.
 
@@ -242,88 +282,6 @@ def take_in(
     normalise(normaliser, rows)
     normalise(normaliser, finals)
     scale_rewards(normaliser, rewards, ended)
-
-
-@kernel
-def see(observer: Observer | None, rows: Array) -> None:
-    """Normalise observations (any, observation_size) in place, if there is an observer."""
-    if observer is not None:
-        normalise(observer.normaliser, rows)
-
-
-@exact
-def seen_reward(observer: Observer | None, reward: float) -> float:
-    """Return a reward of the memory as it is learned from."""
-    if observer is None:
-        return float(reward)
-    normaliser = observer.normaliser
-    scaled = float(reward)
-    if normaliser.settings[NORM_REWARD] != 0.0:
-        bound = normaliser.settings[CLIP_REWARD]
-        deviation = math.sqrt(normaliser.of_returns[1, 0] + normaliser.settings[EPSILON])
-        scaled = min(max(scaled / deviation, -bound), bound)
-    return float(np.float32(scaled))
-
-
-@kernel
-def begin_observed(observer: Observer | None, member: Member, world: World) -> None:
-    """Reset environments that were never reset, and learn from what they show."""
-    fresh = member.episodes[0, LENGTH] < 0.0
-    begin(member, world)
-    if observer is None:
-        return
-    if fresh:
-        observer.normaliser.returns.fill(0.0)
-        learn_observations(observer, member, world)
-
-
-@kernel
-def look(observer: Observer | None, member: Member, world: World, inputs: Array) -> None:
-    """Fill the inputs of a network with what native environments show."""
-    n_envs = len(member.states)
-    for e in range(n_envs):
-        world.observe(member.states[e], inputs[e])
-    see(observer, inputs[:n_envs])
-
-
-@kernel
-def note_step(observer: Observer | None, index: int, reward: float, over: bool) -> None:
-    """Note reward and end of a step of environment `index`, for `learn_step`."""
-    if observer is not None:
-        observer.rewards[index] = reward
-        observer.ended[index] = 1.0 if over else 0.0
-
-
-@kernel
-def learn_step(observer: Observer | None, member: Member, world: World) -> None:
-    """Learn from one step of all environments, as `VecNormalize.step_wait` does."""
-    if observer is not None:
-        learn_observations(observer, member, world)
-        scale_rewards(observer.normaliser, observer.rewards, observer.ended)
-
-
-@kernel
-def take_rewards(observer: Observer | None, rewards: Array) -> None:
-    """Put the latest step's scaled rewards in place of the task's."""
-    if observer is not None:
-        for e in range(len(rewards)):
-            rewards[e] = observer.rewards[e]
-
-
-@kernel
-def learn_observations(observer: Observer, member: Member, world: World) -> None:
-    """Learn from the present observations."""
-    for e in range(len(member.states)):
-        world.observe(member.states[e], observer.rows[e])
-    absorb_observations(observer.normaliser, observer.rows)
-
-
-@program
-def normalised_step(
-    normaliser: Normaliser, rows: Array, rewards: Array, ended: Array, finals: Array
-) -> None:
-    """Do `take_in` for environments outside the compiled program."""
-    take_in(normaliser, rows, rewards, ended, finals)
 
 
 @program

@@ -18,11 +18,11 @@ import numpy as np
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, SQUASHED
-from autorl.population.hyperparameters import Record, Settings, scheduled
+from autorl.population.hyperparameters import Record, Setting, Settings, scheduled
 from autorl.population.kernels import Array, Program, inlined_kernel, kernel, program
 from autorl.population.members import STEPS, Member, World, is_finite, new_member, restart
 from autorl.population.members import advance as advance_one
-from autorl.population.networks import Network
+from autorl.population.networks import ACTIVATIONS, Network
 from autorl.population.normalisation import (
     begin_observed,
     copy_rows,
@@ -30,11 +30,35 @@ from autorl.population.normalisation import (
     look,
     normaliser_of,
     normaliser_part,
-    note_step,
-    observer_of,
 )
 from autorl.population.outside import Step, Worlds, no_step
-from autorl.population.replay import Replay, claim, cut, new_replay
+from autorl.population.replay import SUMMED_STEPS, Replay, claim, cut, new_replay
+
+
+def settings(
+    own: Settings, *, rate: float, batch_size: int, tau: float, train_freq: int, width: Setting
+) -> Settings:
+    """Return the hyperparameters of an algorithm.
+
+    `own` are those that others do not have; the rest are defaults of shared ones.
+    """
+    return {
+        "learning_rate": Setting(rate, lower=0.0, scheduled=True, sb3="function"),
+        "buffer_size": Setting(1_000_000, lower=1, change=None),
+        "learning_starts": Setting(100, lower=0),
+        "batch_size": Setting(batch_size, lower=1),
+        "tau": Setting(tau, lower=0.0, upper=1.0),
+        "gamma": Setting(0.99, lower=0.0, upper=1.0),
+        "train_freq": Setting(train_freq, lower=1),
+        "gradient_steps": Setting(1, lower=-1),
+        **own,
+        "n_envs": Setting(1, lower=1, change=None, sb3="model"),
+        "n_steps": SUMMED_STEPS,
+        "optimizer_eps": Setting(1e-8, lower=0.0, sb3="model"),
+        "net_width": width,
+        "net_depth": Setting(2, lower=1, change=None, sb3="model"),
+        "activation": Setting("relu", codes=ACTIVATIONS, change=None, sb3="model"),
+    }
 
 
 class Target(NamedTuple):
@@ -105,12 +129,12 @@ def _steps(
 
     @kernel
     def step_environments(member: Member, agent: Any, hp: Record, world: World) -> None:
-        look(agent.observer, member, world, agent.observations)
+        look(agent.normaliser, member, world, agent.observations)
         choose_actions(member, agent, hp)
         for e in range(len(member.states)):
             if step_one(member, agent, hp, world, e, reward_scale(hp)):
                 after_episode(agent, e)
-        learn_step(agent.observer, member, world)
+        learn_step(agent.normaliser, member, world, agent.observations, agent.rewards, agent.ended)
 
     return step_environments
 
@@ -150,7 +174,7 @@ def make_loop(
     ) -> None:
         # The time limit, the number of actions and the action bounds.
         world = World(reset, step, observe, limits[0], limits[1], limits[2])
-        begin_observed(agent.observer, member, world)
+        begin_observed(agent.normaliser, member, world, agent.observations)
         for _ in range(iterations):
             for _ in range(hp.train_freq):
                 step_environments(member, agent, hp, world)
@@ -255,14 +279,15 @@ def scratch(state: State, environment: Environment, hp: Record) -> dict[str, Any
     `observations` are inputs of networks, `actions` (rows, action_size) what is chosen for each of
     them, and `action` is one within the environment's bounds. `batch` are the rows drawn from the
     memory, `ends` those whose following state they bootstrap from (`batch` itself for n_steps = 1),
-    `discounts` the factors of those bootstrapped values, `targets` what values move to.
+    `discounts` the factors of those bootstrapped values, `targets` what values move to. `rewards`
+    and `ended` (n_envs,) are of one step.
     """
     n = int(hp.batch_size)
     rows = max(n, int(hp.n_envs))  # acting and learning take turns with the same memory
     dtype = state["member"].parameters.dtype
     return {
         "replay": state["replay"],
-        "observer": observer_of(state),
+        "normaliser": state.get("normaliser"),
         "observations": np.zeros((rows, environment.observation_size), dtype),
         "actions": np.zeros((rows, environment.action_size)),
         "action": np.zeros(environment.action_size),
@@ -270,6 +295,8 @@ def scratch(state: State, environment: Environment, hp: Record) -> dict[str, Any
         "ends": np.zeros(n, np.int64),
         "discounts": np.zeros(n),
         "targets": np.zeros(n),
+        "rewards": np.zeros(int(hp.n_envs)),
+        "ended": np.zeros(int(hp.n_envs)),
     }
 
 
@@ -303,7 +330,8 @@ def step_one(
     row[end + 1] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
     if hp.n_steps > 1:
         row[end + 2] = 1.0 if over else 0.0
-    note_step(agent.observer, index, reward, over)
+    agent.rewards[index] = reward
+    agent.ended[index] = 1.0 if over else 0.0
     if over:
         restart(member, world, index)
     return over

@@ -17,26 +17,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from autorl.population import rng
-from autorl.population.descent import ADAM, OPTIMIZERS, adam, clip_scale, rmsprop
+from autorl.population.descent import ADAM, OPTIMIZERS, clip_scale, descend, rmsprop
 from autorl.population.elementary import exp
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, MEAN
 from autorl.population.hyperparameters import Fixed, Record, Setting, scheduled
-from autorl.population.kernels import Array, inlined_kernel, kernel, program
+from autorl.population.kernels import Array, aligned_zeros, inlined_kernel, kernel, program
 from autorl.population.members import (
     STEPS,
     UPDATES,
     Member,
     World,
     advance,
-    clipped,
     draw,
     is_finite,
     new_member,
@@ -45,26 +44,34 @@ from autorl.population.members import (
 from autorl.population.networks import (
     ACTIVATIONS,
     CHUNK,
+    Network,
     backward,
     forward,
     gather,
+    hidden_sizes,
+    network,
+    orthogonal,
+    parameter_count,
     pick,
     prepare_backward,
 )
 from autorl.population.normalisation import (
+    Normaliser,
     begin_observed,
     learn_step,
     look,
     normaliser_of,
     normaliser_part,
-    note_step,
-    observer_of,
     see,
-    take_rewards,
 )
 from autorl.population.outside import Worlds, propagate
-from autorl.population.policies import log_probs_and_entropies, policy_gradient, sample
-from autorl.population.ppo_agent import Agent, Rollout, initial_parameters, make_agent
+from autorl.population.policies import (
+    Policy,
+    log_probs_and_entropies,
+    make_policy,
+    policy_gradient,
+    sample,
+)
 
 WHOLE_ROLLOUT = 2**31  # rows of a minibatch that has all of them
 HYPERPARAMETERS = {
@@ -93,6 +100,118 @@ HYPERPARAMETERS = {
 }
 
 
+class Rollout(NamedTuple):
+    """Transitions of one rollout, n_steps * n_envs rows, time first.
+
+    Row t * n_envs + e is step t of environment e. `dones` marks the end of an episode after the
+    row.
+
+    `order` is the current epoch's permutation of the rows.
+    """
+
+    observations: Array
+    actions: Array
+    log_probs: Array
+    values: Array
+    rewards: Array
+    dones: Array
+    advantages: Array
+    returns: Array
+    order: Array
+
+
+class Agent(NamedTuple):
+    """Actor and critic over one flat array.
+
+    For continuous actions the logarithms of the policy's deviations lie in it too.
+
+    A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows,
+    action_size) and `columns` (3, rows); `action` (action_size,) is a clipped one. `cut` (rows,)
+    are the rows of the rollout in which a limit ended an episode, `finals` its last observations.
+    """
+
+    actor: Network
+    critic: Network
+    policy: Policy
+    gradient: Array
+    rollout: Rollout
+    inputs: Array
+    finals: Array
+    actions: Array
+    columns: Array
+    action: Array
+    cut: Array
+    normaliser: Normaliser | None
+
+
+def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the layer sizes of actor and critic."""
+    outputs = environment.n_actions or environment.action_size
+    inputs = environment.observation_size
+    width = int(hp.net_width)
+    depth = int(hp.net_depth)
+    return hidden_sizes(inputs, width, depth, outputs), hidden_sizes(inputs, width, depth, 1)
+
+
+def initial_parameters(
+    environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike
+) -> Array:
+    """Draw orthogonal weights.
+
+    The gain is sqrt(2) in hidden layers, 0.01 for the policy, 1 for the value. Deviations are 1.
+    """
+    actor, critic = network_sizes(environment, hp)
+    split = parameter_count(actor)
+    end = parameter_count(actor) + parameter_count(critic)
+    deviations = 0 if environment.n_actions else environment.action_size
+    parameters = aligned_zeros(end + deviations, dtype)
+    gains = [math.sqrt(2.0)] * int(hp.net_depth)
+    orthogonal(parameters[:split], actor, [*gains, 0.01], rng.derived(key, rng.INITIALISE, 0))
+    orthogonal(parameters[split:end], critic, [*gains, 1.0], rng.derived(key, rng.INITIALISE, 1))
+    return parameters
+
+
+def make_agent(
+    parameters: Array, environment: Environment, hp: Record, normaliser: Normaliser | None = None
+) -> Agent:
+    """Make networks over the flat parameters, with scratch memory.
+
+    Their gradients lie in one array too.
+    """
+    actor, critic = network_sizes(environment, hp)
+    split = parameter_count(actor)
+    end = parameter_count(actor) + parameter_count(critic)
+    gradient = aligned_zeros(len(parameters), parameters.dtype)
+    # Whole chunks: a policy works on all rows of one, whatever those beyond n_envs hold.
+    rows = -(-int(hp.n_envs) // CHUNK) * CHUNK
+    code = int(hp.activation)
+    inputs = np.zeros((rows, environment.observation_size), parameters.dtype)
+    return Agent(
+        actor=network(parameters[:split], gradient[:split], actor, code, rows),
+        critic=network(parameters[split:end], gradient[split:end], critic, code, rows),
+        policy=make_policy(parameters[end:], gradient[end:], environment.n_actions),
+        gradient=gradient,
+        rollout=make_rollout(environment, hp, parameters.dtype),
+        inputs=inputs,
+        finals=np.zeros_like(inputs),
+        actions=np.zeros((rows, environment.action_size)),
+        columns=np.zeros((3, rows)),
+        action=np.zeros(environment.action_size),
+        cut=np.zeros(rows, np.int64),
+        normaliser=normaliser,
+    )
+
+
+def make_rollout(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Rollout:
+    """Make memory for one rollout."""
+    n = int(hp.n_steps) * int(hp.n_envs)
+    observations = np.zeros((n, environment.observation_size), dtype)
+    actions = np.zeros((n, environment.action_size))
+    return Rollout._make(
+        [observations, actions, *(np.zeros(n) for _ in range(6)), np.zeros(n, np.int64)]
+    )
+
+
 @program
 def train(
     member: Member,
@@ -109,7 +228,7 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin_observed(agent.observer, member, world)
+    begin_observed(agent.normaliser, member, world, agent.inputs)
     for _ in range(iterations):
         collect_rollout(member, agent, hp, world)
         update(member, agent, hp)
@@ -140,7 +259,15 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
             stop = divergence > 1.5 * hp.target_kl
             if stop:
                 break
-            descend(member, agent, hp, learning_rate)
+            member.counts[UPDATES] += 1
+            gradient = agent.gradient
+            scale = clip_scale(gradient, hp.max_grad_norm)
+            if hp.optimizer == ADAM:
+                pace = (learning_rate, member.counts[UPDATES])
+                descend(member, gradient, hp, pace, scale, (0, len(gradient)))
+            else:  # mean squares where Adam has its second moments
+                square = member.moments[1]
+                rmsprop(member.parameters, gradient, square, learning_rate, hp.optimizer_eps, scale)
         if stop:
             break
 
@@ -156,7 +283,7 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
     for t in range(hp.n_steps):
         first = t * n_envs
         # The rollout's rows are the networks' inputs: nothing is copied.
-        look(agent.observer, member, world, rollout.observations[first : first + n_envs])
+        look(agent.normaliser, member, world, rollout.observations[first : first + n_envs])
         act(member, agent, t)
         count = 0
         for e in range(n_envs):
@@ -164,27 +291,30 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
             action = rollout.actions[i]
             if world.n_actions == 0:
                 # The environment receives the clipped action, the policy keeps the drawn one.
-                clipped(action, world.bounds, agent.action)
+                for k in range(len(action)):
+                    low = world.bounds[0, k]
+                    high = world.bounds[1, k]
+                    agent.action[k] = min(max(action[k], low), high)
                 action = agent.action
             reward, terminated, truncated = advance(member, world, e, action)
             rollout.rewards[i] = reward
             rollout.dones[i] = 1.0 if terminated or truncated else 0.0
-            note_step(agent.observer, e, reward, terminated or truncated)
             if truncated:
-                world.observe(member.states[e], agent.inputs[count])
+                world.observe(member.states[e], agent.finals[count])
                 agent.cut[count] = i
                 count += 1
             if terminated or truncated:
                 restart(member, world, e)
-        learn_step(agent.observer, member, world)
-        take_rewards(agent.observer, rollout.rewards[first : first + n_envs])
+        rewards = rollout.rewards[first : first + n_envs]
+        ended = rollout.dones[first : first + n_envs]
+        learn_step(agent.normaliser, member, world, agent.inputs, rewards, ended)
         if count > 0:
             # A truncated episode bootstraps from the value of its final observation.
-            see(agent.observer, agent.inputs[:count])
-            forward(agent.critic, agent.inputs, count)
+            see(agent.normaliser, agent.finals[:count])
+            forward(agent.critic, agent.finals, count)
             for row in range(count):
                 rollout.rewards[agent.cut[row]] += hp.gamma * agent.critic.outputs[row, 0]
-    look(agent.observer, member, world, agent.inputs)
+    look(agent.normaliser, member, world, agent.inputs)
     weigh_errors(agent, hp, n_envs)
 
 
@@ -352,33 +482,6 @@ def value_loss(agent: Agent, hp: Record, chunk: Array, share: float) -> None:
         agent.critic.slopes[r, 0] = 0.0 if held else share * hp.vf_coef * 2.0 * (value - returns[r])
 
 
-@kernel
-def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> None:
-    """Make one optimizer step along the gradient.
-
-    Its norm is clipped over all parameters.
-    """
-    member.counts[UPDATES] += 1
-    scale = clip_scale(agent.gradient, hp.max_grad_norm)
-    parameters = member.parameters
-    gradient = agent.gradient
-    first = member.moments[0]
-    second = member.moments[1]
-    if hp.optimizer == ADAM:
-        adam(
-            parameters,
-            gradient,
-            first,
-            second,
-            member.counts[UPDATES],
-            learning_rate,
-            hp.optimizer_eps,
-            scale,
-        )
-    else:  # mean squares where Adam has its second moments
-        rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
-
-
 @program
 def choose(member: Member, agent: Agent, t: int) -> None:
     """Act at step `t` of a rollout whose observations come from outside."""
@@ -436,7 +539,7 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     """Put agent and rollout memory around the member of `state`."""
     member: Member = state["member"]
     normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(member.parameters, environment, hp, observer_of(state))
+    agent = make_agent(member.parameters, environment, hp, state.get("normaliser"))
     functions = environment.functions(member.parameters.dtype)
 
     def advance_by(iterations: int) -> None:

@@ -23,7 +23,7 @@ from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record, Setting
 from autorl.population.kernels import Array, kernel
-from autorl.population.normalisation import Observer, seen_reward
+from autorl.population.normalisation import Normaliser, see, seen_reward
 
 WRITTEN = 0
 CAPACITY = 1
@@ -174,7 +174,7 @@ def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weigh
 
 @kernel
 def n_step_return(
-    replay: Replay, observer: Observer | None, row: int, hp: Record
+    replay: Replay, normaliser: Normaliser | None, row: int, hp: Record
 ) -> tuple[float, float, int]:
     """Sum up to `n_steps` discounted rewards from a row on.
 
@@ -189,13 +189,49 @@ def n_step_return(
     total = 0.0
     discount = 1.0
     for k in range(hp.n_steps):
-        total += discount * seen_reward(observer, replay.rows[row, ended - 2])
+        total += discount * seen_reward(normaliser, replay.rows[row, ended - 2])
         discount *= hp.gamma
         newest = (replay.counts[WRITTEN] - 1 - row) % capacity < hp.n_envs
         if k == hp.n_steps - 1 or newest or replay.rows[row, ended] > 0.0:
             break
         row = (row + hp.n_envs) % capacity
     return total, discount, row
+
+
+@kernel
+def take_rows(agent: Any, rows: Array, first: int) -> None:
+    """Fill an agent's `observations` with those of rows of the memory, as networks take them.
+
+    `first` is their first column: 0 for s, the observation size for s'.
+    """
+    inputs = agent.observations
+    for r in range(len(rows)):
+        row = agent.replay.rows[rows[r]]
+        for j in range(inputs.shape[1]):
+            inputs[r, j] = row[first + j]
+    see(agent.normaliser, inputs[: len(rows)])
+
+
+@kernel
+def begin_targets(agent: Any, hp: Record) -> None:
+    """Fill `targets` of an agent with the rewards of its minibatch.
+
+    They are sums r + gamma r' + ... of up to `n_steps`. `ends` are the rows of the last ones, whose
+    following states are bootstrapped from and go into `observations`; `discounts` are the factors
+    of those values, 0 where the episode terminated.
+    """
+    inputs = agent.observations.shape[1]
+    column = 2 * inputs + len(agent.action)
+    for r in range(len(agent.batch)):
+        i = agent.batch[r]
+        agent.targets[r] = seen_reward(agent.normaliser, agent.replay.rows[i, column])
+        agent.discounts[r] = hp.gamma
+        agent.ends[r] = i
+        if hp.n_steps > 1:
+            following = n_step_return(agent.replay, agent.normaliser, i, hp)
+            agent.targets[r], agent.discounts[r], agent.ends[r] = following
+        agent.discounts[r] *= 1.0 - agent.replay.rows[agent.ends[r], column + 1]
+    take_rows(agent, agent.ends, inputs)
 
 
 @kernel

@@ -14,101 +14,55 @@ Reference:
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from autorl.population import actor_critic, off_policy, rng
-from autorl.population import replay as memory
-from autorl.population.actor_critic import descend, network_sizes, regress
-from autorl.population.descent import polyak
+from autorl.population.actor_critic import (
+    Agent,
+    add_values,
+    begin_update,
+    critic_gradient,
+    network_sizes,
+    pair,
+)
+from autorl.population.descent import descend, polyak
 from autorl.population.engine import State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record, Setting
-from autorl.population.kernels import Array, aligned_copy, aligned_zeros, inlined_kernel, kernel
+from autorl.population.kernels import Array, aligned_copy, inlined_kernel, kernel
 from autorl.population.members import STEPS, UPDATES, Member, draw
-from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
-    ACTIVATIONS,
-    Network,
     backward,
     backward_inputs,
     forward,
     parameter_count,
     prepare_backward,
 )
-from autorl.population.normalisation import Observer
 from autorl.population.off_policy import Target
 from autorl.population.policies import HALF_LOG_2PI
-from autorl.population.replay import SUMMED_STEPS, Replay
+from autorl.population.replay import begin_targets, take_rows
 
-HYPERPARAMETERS = {
-    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True, sb3="function"),
-    "buffer_size": Setting(1_000_000, lower=1, change=None),
-    "learning_starts": Setting(100, lower=0),
-    "batch_size": Setting(256, lower=1),
-    "tau": Setting(0.005, lower=0.0, upper=1.0),
-    "gamma": Setting(0.99, lower=0.0, upper=1.0),
-    "train_freq": Setting(1, lower=1),
-    "gradient_steps": Setting(1, lower=-1),
-    "target_update_interval": Setting(1, lower=1),  # in gradient steps
-    "ent_coef": Setting("auto", lower=0.0, special=("auto", -1.0), change=None),
-    # auto: minus the number of action dimensions.
-    "target_entropy": Setting("auto", special=("auto", math.inf)),
-    "reward_scale": Setting(
-        1.0, sb3=None, sb3_note="scale rewards to train on, after any normalisation"
-    ),
-    "n_envs": Setting(1, lower=1, change=None, sb3="model"),
-    "n_steps": SUMMED_STEPS,
-    "optimizer_eps": Setting(1e-8, lower=0.0, sb3="model"),
-    "net_width": Setting(256, lower=1, change=None, sb3="model"),
-    "net_depth": Setting(2, lower=1, change=None, sb3="model"),
-    "activation": Setting("relu", codes=ACTIVATIONS, change=None, sb3="model"),
-}
+HYPERPARAMETERS = off_policy.settings(
+    {
+        "target_update_interval": Setting(1, lower=1),  # in gradient steps
+        "ent_coef": Setting("auto", lower=0.0, special=("auto", -1.0), change=None),
+        # auto: minus the number of action dimensions.
+        "target_entropy": Setting("auto", special=("auto", math.inf)),
+        "reward_scale": Setting(
+            1.0, sb3=None, sb3_note="scale rewards to train on, after any normalisation"
+        ),
+    },
+    rate=3e-4,
+    batch_size=256,
+    tau=0.005,
+    train_freq=1,
+    width=Setting(256, lower=1, change=None, sb3="model"),
+)
 LOG_STD_LOW = -20.0
 LOG_STD_HIGH = 2.0
 SQUASH_EPS = 1e-6
-
-
-class Agent(NamedTuple):
-    """Networks of a member, and scratch memory for a minibatch.
-
-    The minibatch has n rows.
-
-    Attributes:
-        actor: outputs mean and log-deviation of each action dimension.
-        first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are
-            their targets and share their scratch memory.
-        replay, observer, observations, actions, action, batch, ends, discounts, targets: as
-            `off_policy.scratch` makes them.
-        log_alpha: (1,) the logarithm of the temperature, the last parameter.
-        gradient: (parameters,) flat, of actor, critics and temperature.
-        pairs, action_slopes: inputs of the critics, and their gradients with respect to these.
-        noise: (n, action_size) the normal draws behind drawn actions.
-        log_probs: (n,) log-probabilities of `actions`.
-    """
-
-    actor: Network
-    first: Network
-    second: Network
-    target_1: Network
-    target_2: Network
-    replay: Replay
-    observer: Observer | None
-    log_alpha: Array
-    gradient: Array
-    observations: Array
-    pairs: Array
-    action_slopes: Array
-    actions: Array
-    noise: Array
-    action: Array
-    batch: Array
-    ends: Array
-    discounts: Array
-    targets: Array
-    log_probs: Array
 
 
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
@@ -127,32 +81,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
 
 def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     """Make networks over the state's parameters, and scratch memory."""
-    parameters = state["member"].parameters
-    target = state["target"].parameters
-    gradient = aligned_zeros(len(parameters), parameters.dtype)
-    word = HYPERPARAMETERS["activation"].decode(hp.activation)
-    shared = off_policy.scratch(state, environment, hp)
-    rows = len(shared["actions"])
-    actor, first, second = actor_critic.make_networks(
-        parameters, gradient, network_sizes(environment, hp, 2), word, rows
-    )
-    pairs, slopes = actor_critic.critic_inputs(environment, rows, parameters.dtype)
-    c = len(first.parameters)
-    return Agent(
-        actor=actor,
-        first=first,
-        second=second,
-        # Only the targets' outputs are read, before the critics run: they share scratch memory.
-        target_1=first._replace(parameters=target[:c]),
-        target_2=second._replace(parameters=target[c:]),
-        log_alpha=parameters[-1:],
-        gradient=gradient,
-        pairs=pairs,
-        action_slopes=np.stack([slopes, slopes]),
-        noise=np.zeros_like(shared["actions"]),
-        log_probs=np.zeros(len(shared["batch"])),
-        **shared,
-    )
+    return actor_critic.make_agent(state, environment, hp, 2)
 
 
 @kernel
@@ -214,38 +143,30 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index
 
     The minibatch is fresh, the order Stable-Baselines3's.
     """
-    update = draw(member, rng.UPDATE)
-    n = len(agent.batch)
-    memory.sample_uniform(
-        agent.replay, rng.bits(rng.stream(member.key[0], rng.REPLAY), update), agent.batch
-    )
-    seed = rng.bits(rng.stream(member.key[0], rng.UPDATE), update)
-    member.counts[UPDATES] += 1
+    seed = begin_update(member, agent)
     # Before its own step: Stable-Baselines3 has one value for targets and for the actor's loss.
     alpha = math.exp(agent.log_alpha[0]) if hp.ent_coef < 0.0 else float(hp.ent_coef)
-    # 1. Targets, by the networks before any step of this update.
-    critic_targets(agent, hp, alpha, rng.stream(seed, 1))
+    # 1. Targets, by the networks before any step of this update:
+    #    y = R + gamma^k * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s')).
+    begin_targets(agent, hp)
+    draw_actions(agent, rng.stream(seed, 1))
+    add_values(agent, 2, alpha)
     # 2. New actions for the states of the minibatch.
-    take_rows(agent.replay, agent.observer, agent.batch, 0, agent.observations)
-    forward(agent.actor, agent.observations, n)
-    for r in range(n):
-        draws = r * len(agent.action)
-        outputs = agent.actor.outputs[r]
-        agent.log_probs[r] = squashed_sample(
-            outputs, rng.stream(seed, 0), draws, agent.noise[r], agent.actions[r]
-        )
+    take_rows(agent, agent.batch, 0)
+    draw_actions(agent, rng.stream(seed, 0))
     # 3. The temperature, which is the last parameter, where it is learned.
     actor_end = len(agent.actor.parameters)
     critics_end = len(member.parameters) - 1
     pace = (rate, member.counts[UPDATES])
     if hp.ent_coef < 0.0:
         temperature_gradient(agent, hp)
-        descend(member, agent, hp, pace, (critics_end, critics_end + 1))
-    # 4. The critics, then the actor against the critics as they are now.
-    critic_gradient(agent)
-    descend(member, agent, hp, pace, (actor_end, critics_end))
+        descend(member, agent.gradient, hp, pace, 1.0, (critics_end, critics_end + 1))
+    # 4. The critics, then the actor against the critics as they are now. The factor 0.5 of the
+    #    critics' loss and the 2 of the square's derivative cancel.
+    critic_gradient(agent, 2, 1.0)
+    descend(member, agent.gradient, hp, pace, 1.0, (actor_end, critics_end))
     actor_gradient(agent, alpha)
-    descend(member, agent, hp, pace, (0, actor_end))
+    descend(member, agent.gradient, hp, pace, 1.0, (0, actor_end))
     # Counted anew in every round, as in Stable-Baselines3.
     if index % hp.target_update_interval == 0:
         polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
@@ -253,33 +174,14 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index
 
 
 @kernel
-def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
-    """Fill the targets y of the critics.
-
-        y = R + gamma^k * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s'))
-
-    with a' drawn from the policy, R the discounted sum of k rewards and s' the state after them.
-    """
+def draw_actions(agent: Agent, seed: int) -> None:
+    """Draw an action and its log-probability for each of `observations`."""
     n = len(agent.batch)
-    inputs = agent.observations.shape[1]
-    sum_rewards(agent, hp, 2 * inputs + len(agent.action))
-    take_rows(agent.replay, agent.observer, agent.ends, inputs, agent.observations)
     forward(agent.actor, agent.observations, n)
     for r in range(n):
-        draws = r * len(agent.action)
         agent.log_probs[r] = squashed_sample(
-            agent.actor.outputs[r], seed, draws, agent.noise[r], agent.actions[r]
+            agent.actor.outputs[r], seed, r * len(agent.action), agent.noise[r], agent.actions[r]
         )
-    pair(agent)
-    forward(agent.target_1, agent.pairs, n)
-    forward(agent.target_2, agent.pairs, n)
-    for r in range(n):
-        alive = 1.0 - agent.replay.rows[agent.ends[r], 2 * inputs + len(agent.action) + 1]
-        following = (
-            min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
-            - alpha * agent.log_probs[r]
-        )
-        agent.targets[r] += agent.discounts[r] * alive * following
 
 
 @kernel
@@ -291,18 +193,6 @@ def temperature_gradient(agent: Agent, hp: Record) -> None:
     for r in range(len(agent.batch)):
         total += agent.log_probs[r] + target
     agent.gradient[-1] = -total / len(agent.batch)
-
-
-@kernel
-def critic_gradient(agent: Agent) -> None:
-    """Compute the gradient of both critics' squared errors.
-
-    It is that of 0.5 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in memory.
-    """
-    pair_remembered(agent)
-    # The factor 0.5 of the loss and the 2 of the square's derivative cancel.
-    regress(agent, agent.first, 1.0)
-    regress(agent, agent.second, 1.0)
 
 
 @kernel

@@ -76,12 +76,14 @@ class Native:
         time_limit: steps after which an episode is truncated.
         discrete: whether its actions are.
         physics: what its variants may change, in the order of their states.
+        bound: the parameter that bounds an action, if one does.
     """
 
     module: str
     time_limit: int
     discrete: bool
     physics: Mapping[str, Parameter]
+    bound: str = ""
 
     def parameters(self) -> Mapping[str, Parameter]:
         """Return what variants may change, disturbances of every environment included.
@@ -147,6 +149,7 @@ NATIVE: Mapping[str, Native] = MappingProxyType(
             "pendulum",
             200,
             discrete=False,
+            bound="max_torque",
             physics={
                 "g": Parameter(10.0, 0.0, 1000.0, of_gymnasium=True),
                 "m": Parameter(1.0, 0.01, 100.0),
@@ -162,17 +165,30 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = MappingProxyType(
     {name: native.parameters() for name, native in NATIVE.items()}
 )
 """What variants of each native environment may change."""
+_GRIDS = {
+    "Empty": (5, 6, 8, 16),
+    "Empty-Random": (5, 6),
+    "DoorKey": (5, 6, 8, 16),
+    "FourRooms": (0,),  # of one size, which is not in the id
+    "Unlock": (0,),
+}
+GRIDS = {
+    f"MiniGrid-{layout}{f'-{size}x{size}' if size else ''}-v0": (layout, size)
+    for layout, sizes in _GRIDS.items()
+    for size in sizes
+}
+"""The tasks of MiniGrid: layout and size of each id."""
+NATIVE_IDS = frozenset({*NATIVE, *GRIDS})
 
 
-def native_of(module: str) -> tuple[str, Native]:
-    """Return the environment that a module declares, with its id."""
-    last = module.rpartition(".")[2]
-    return next((name, native) for name, native in NATIVE.items() if native.module == last)
+def is_outside(name: str | None) -> bool:
+    """Tell whether an id is Gymnasium's and none of the engine's.
 
-
-def physics_of(module: str) -> dict[str, float]:
-    """Return what the environment of a module has where nothing is changed."""
-    return {name: parameter.default for name, parameter in native_of(module)[1].physics.items()}
+    `module:NAME` is an `Environment` of the user's, `module:Env-v0` an id that a module registers.
+    """
+    if name is None or name in NATIVE_IDS:
+        return False
+    return not (":" in name and name.rpartition(":")[2].isidentifier())
 
 
 @dataclass(frozen=True)

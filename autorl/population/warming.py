@@ -7,14 +7,12 @@ that compiles goes into the cache, which all processes of this installation shar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from autorl.population import engine, outside, vector_worlds
+from autorl.population import engine, outside
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS, Environment
 from autorl.population.environments.minigrid import OBSERVATIONS, observed
 from autorl.population.hyperparameters import record
@@ -66,12 +64,8 @@ def _environments(kinds: set[bool]) -> Iterator[tuple[str, list[Function]]]:
         if bool(environment.n_actions) not in kinds:
             continue
         yield environment.id, _functions(environment)
-        variants = environment.parametrised
-        if variants is not None:
-            varied = replace(
-                environment, reset=variants.reset, step=variants.step, observe=variants.observe
-            )
-            yield f"variants of {environment.id}", _functions(varied)
+        assert environment.parametrised is not None
+        yield f"variants of {environment.id}", _functions(environment.parametrised)
     if True in kinds:
         # Tasks share most of theirs.
         shared = {
@@ -91,48 +85,26 @@ def _run(algorithm: engine.Algorithm, discrete: bool) -> None:
     """Train and evaluate a member, with native environments and others."""
     small = {name: value for name, value in _FEW_STEPS.items() if name in algorithm.settings}
     hp = record(algorithm.settings, small, _HORIZON)
-    native = ENVIRONMENTS["CartPole-v1" if discrete else "Pendulum-v1"]
+    name = "CartPole-v1" if discrete else "Pendulum-v1"
+    native = ENVIRONMENTS[name]
     state = algorithm.create(native, hp, 0, np.float32)
     bound = algorithm.bind(state, native, hp)
     bound.advance(0)
     engine.evaluation(bound, state, native, [0])
-    environment = _outside(discrete)
+    environment = _outside(name)
     state = algorithm.create(environment, hp, 0, np.float32)
-    with vector_worlds.worlds_of(environment, state) as worlds:
+    with outside.worlds_of(environment, state) as worlds:
         assert worlds is not None
         bound = algorithm.bind_outside(state, environment, hp, worlds)
         bound.advance(2)
         engine.evaluation(bound, state, environment, [0])
 
 
-class _Still(gym.Env[Any, Any]):
-    """Environment in which nothing happens, for two steps."""
+def _outside(name: str) -> outside.OutsideEnvironment:
+    """Describe an environment whose episodes are cut after two steps."""
 
-    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    def make() -> gym.Env[Any, Any]:
+        return outside.EpisodeMonitor(gym.make(name, max_episode_steps=2))
 
-    def __init__(self, action_space: Any) -> None:
-        self.action_space = action_space
-        self._steps = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        super().reset(seed=seed)
-        self._steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make one step. The second truncates the episode."""
-        self._steps += 1
-        return np.zeros(1, np.float32), 0.0, False, self._steps == 2, {}
-
-
-def _outside(discrete: bool) -> outside.OutsideEnvironment:
-    actions = gym.spaces.Discrete(2) if discrete else gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-    make = partial(_monitored, actions)
-    return outside.of_spaces("still", make, _Still.observation_space, actions)
-
-
-def _monitored(actions: Any) -> gym.Env[Any, Any]:
-    return outside.EpisodeMonitor(_Still(actions))
+    env = make()
+    return outside.of_spaces(name, make, env.observation_space, env.action_space)

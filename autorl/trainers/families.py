@@ -21,7 +21,7 @@ from autorl.core.masking import masked
 from autorl.core.shipped import shipped_folder
 from autorl.core.source_code import code_hash
 from autorl.core.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
-from autorl.population.environment_ids import is_outside
+from autorl.population.variants import is_outside
 from autorl.trainers.costs import COMPILED, PYTHON, Machinery, agent_cost, language_model_cost
 from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.language.tasks import task, tasks

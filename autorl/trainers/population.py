@@ -31,16 +31,14 @@ from autorl.core.types import (
     TrainerSpec,
 )
 from autorl.population import engine
-from autorl.population.environment_ids import is_outside
 from autorl.population.environments import Environment, find_environment
 from autorl.population.export import keeps_moments, to_sb3, vec_normalize
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.members import is_finite
 from autorl.population.normalisation import SETTINGS, settings
-from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds
+from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds, worlds_of
 from autorl.population.sb3_arguments import sb3_arguments
-from autorl.population.variants import Variant
-from autorl.population.vector_worlds import worlds_of
+from autorl.population.variants import Variant, is_outside
 from autorl.space import resolve_schedules
 from autorl.store.outputs import zip_target
 from autorl.trainers.agents import AgentTrainer

@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from segments import segment, train
 
-from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import EnvironmentSpec, Outcome, Segment
 from autorl.population import engine, ppo
 from autorl.population.export import to_sb3
@@ -84,21 +82,6 @@ def greedy_returns(model: Any, venv: Any, episodes: int) -> list[float]:
             observations, reward, over, _ = venv.step(action)
             returns[episode] += float(reward[0])
     return returns
-
-
-def mean_return(model: Any, name: str) -> float:
-    """The mean return of a model in Gymnasium's task, on the seeds of an evaluation of `segment_in`."""
-    env = gymnasium.make(name)
-    total = 0.0
-    for seed in evaluation_seeds(3, "tuning", 128, 3):
-        observation, _ = env.reset(seed=seed)
-        over = False
-        while not over:
-            action, _ = model.predict(observation, deterministic=True)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            total += float(reward)
-            over = terminated or truncated
-    return total / 3
 
 
 def compare_rollout(

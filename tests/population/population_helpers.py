@@ -12,8 +12,7 @@ import numpy as np
 from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.hyperparameters import record
-from autorl.population.networks import layer_views
-from autorl.population.normalisation import normaliser_of, observer_of
+from autorl.population.normalisation import normaliser_of
 
 CARTPOLE = ENVIRONMENTS["CartPole-v1"]
 PENDULUM = ENVIRONMENTS["Pendulum-v1"]
@@ -51,16 +50,6 @@ def same(left: Any, right: Any) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
-def torch_mlp(torch: Any, flat: Any, net: Any, x: Any) -> Any:
-    """The outputs of a network of the engine, by torch, from flat parameters."""
-    for index in range(len(net.layers)):
-        weights, biases = layer_views(flat, net.layers, index)
-        x = x @ weights + biases
-        if index < len(net.layers) - 1:
-            x = torch.tanh(x) if net.activation == 0 else torch.relu(x)
-    return x
-
-
 def close(gradient: Any, expected: Any) -> bool:
     """Whether a gradient is another to a relative error below 1e-10 of the largest entry."""
     return bool(np.abs(gradient - expected).max() <= 1e-10 * np.abs(expected).max())
@@ -87,5 +76,5 @@ def trained_in_python(
 
 def ppo_parts(hp: Any, state: Any, environment: Environment) -> tuple[ppo.Agent, ppo.Rollout]:
     """Agent and rollout memory of a PPO member."""
-    agent = ppo.make_agent(state["member"].parameters, environment, hp, observer_of(state))
+    agent = ppo.make_agent(state["member"].parameters, environment, hp, state.get("normaliser"))
     return agent, agent.rollout

@@ -41,15 +41,6 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize("case", sorted(MEMBERS))
-def test_cuts_do_not_matter(case):
-    name, environment, config = MEMBERS[case]
-    whole = advanced(name, 4, (6,), environment, **config)
-    assert same(whole, advanced(name, 4, (3, 3), environment, **config))
-    assert same(whole, advanced(name, 4, (1, 4, 1), environment, **config))
-    assert not same(whole, advanced(name, 5, (6,), environment, **config))
-
-
-@pytest.mark.parametrize("case", sorted(MEMBERS))
 def test_companions_and_threads_do_not_matter(case):
     name, environment, config = MEMBERS[case]
     alone = [advanced(name, key, (5,), environment, **config) for key in range(4)]
@@ -78,19 +69,3 @@ def test_a_run_goes_on_from_its_archive(case, tmp_path):
     assert same(restored, state)
     algorithm.bind(restored, environment, hp).advance(3)
     assert same(restored, advanced(name, 6, (5,), environment, **config))
-
-
-@pytest.mark.parametrize("case", sorted(MEMBERS))
-def test_a_fork_lives_on_with_streams_of_its_own_and_leaves_its_parent_alone(case):
-    name, environment, config = MEMBERS[case]
-    parent = advanced(name, 7, (2,), environment, **config)
-    algorithm, hp, _ = make(name, 7, environment, **config)
-    first, again, other = (engine.fork(parent, key) for key in (100, 100, 101))
-    for state in (first, again, other):
-        algorithm.bind(state, environment, hp).advance(2)
-    assert same(first, again)
-    assert not np.array_equal(first["member"].parameters, other["member"].parameters)
-    assert same(parent, advanced(name, 7, (2,), environment, **config))
-    algorithm.bind(parent, environment, hp).advance(2)
-    assert same(parent, advanced(name, 7, (4,), environment, **config))
-    assert not np.array_equal(parent["member"].parameters, first["member"].parameters)

@@ -246,27 +246,29 @@ def _check_moments(model, kind, member, delay):
         np.testing.assert_allclose(np.sort(theirs[theirs != 0]), np.sort(ours[ours != 0]))
 
 
-def test_what_stable_baselines3_has_no_place_for_is_said(tmp_path):
-    config = {
-        **_REPLAY,
-        "double": True,
-        "prioritized": True,
-        "use_target_network": False,
-        "priority_beta": 0.5,
-    }
+NOT_THERE = {
+    "the run's": {"prioritized": True, "use_target_network": False, "priority_beta": 0.5},
+    "new": {"double": True, "prioritized": True, "dueling": True},  # its two streams have none
+}
+
+
+@pytest.mark.parametrize(("moments", "given"), NOT_THERE.items())
+def test_what_stable_baselines3_has_no_place_for_is_said(moments, given, tmp_path):
+    config = {**_REPLAY, **given}
     trainer, outcome = _trained("dqn", "CartPole-v1", config, tmp_path)
     written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
     notes = " ".join(written.notes)
-    for text in (
-        "double=True",
-        "prioritized=True",
-        "priority_beta=0.5",
-        "use_target_network=False",
-        "n_envs=2",
-    ):
-        assert text in notes
+    assert [key for key, value in given.items() if f"no {key}={value}" not in notes] == []
+    assert f"with {moments} optimizer moments" in notes
+    assert ("folded into one head" in notes) == ("dueling" in given)
     model = stable_baselines3.DQN.load(written.path, device="cpu")
-    assert (model.target_update_interval, model.tau) == (1, 1.0)
+    assert bool(model.policy.optimizer.state) == (moments != "new")
+    if "use_target_network" in given:
+        assert (model.target_update_interval, model.tau) == (1, 1.0)
+    model.set_env(_environments("CartPole-v1", 2))
+    before = model.q_net.q_net[0].weight.detach().clone()
+    model.learn(150)
+    assert not bool((model.q_net.q_net[0].weight == before).all())
 
 
 def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
@@ -311,27 +313,6 @@ def test_a_dueling_model_has_the_members_values_under_one_head(environment_id, d
     ours = advantages.argmax(axis=1)
     assert np.array_equal(ours[margin > 1e-5], actions[margin > 1e-5])
     assert (margin > 1e-5).mean() > 0.9
-
-
-def test_a_dueling_model_says_what_becomes_of_its_streams_and_learns_on(tmp_path):
-    trainer, outcome = _trained("dqn", "CartPole-v1", {**_DQN, **_RAINBOW, "n_envs": 2}, tmp_path)
-    written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
-    notes = " ".join(written.notes)
-    for text in (
-        "no double=True",
-        "no prioritized=True",
-        "no dueling=True",
-        "folded into one head",
-    ):
-        assert text in notes
-    assert "new optimizer moments" in notes
-    assert "the run's optimizer moments" not in notes
-    model = stable_baselines3.DQN.load(written.path, device="cpu")
-    assert not model.policy.optimizer.state
-    model.set_env(_environments("CartPole-v1", 2))
-    before = model.q_net.q_net[0].weight.detach().clone()
-    model.learn(150)
-    assert not bool((model.q_net.q_net[0].weight == before).all())
 
 
 def test_an_earlier_stable_baselines3_has_no_several_steps(tmp_path, monkeypatch):

@@ -5,49 +5,20 @@ import pytest
 from numba import njit
 
 from autorl.population import gemm as module
-from autorl.population.gemm import (
-    PAD,
-    gemm,
-    gemm_add,
-    gemm_add_loops,
-    gemm_gated,
-    gemm_loops,
-    gemm_rectified,
-    link,
-    make_panel,
-)
+from autorl.population.gemm import PAD, gemm, gemm_loops, link, make_panel
+from autorl.population.tiles import GATED, PLAIN, RECTIFIED
 
 link()  # plain njit functions below call the product by name
 
 
 @njit
-def _gemm(out, a, b, start, rows, columns, depth):
-    gemm(out, a, b, start, rows, columns, depth)
+def _gemm(out, a, b, start, gate, then, rows, columns, depth):
+    gemm(out, a, b, start, gate, then, rows, columns, depth)
 
 
 @njit
-def _gemm_add(out, a, b, rows, columns, depth):
-    gemm_add(out, a.T, b, rows, columns, depth)
-
-
-@njit
-def _gemm_rectified(out, a, b, start, rectified, rows, columns, depth):
-    gemm_rectified(out, a, b, start, rectified, rows, columns, depth)
-
-
-@njit
-def _gemm_gated(out, a, b, start, gate, gated, rows, columns, depth):
-    gemm_gated(out, a, b, start, gate, gated, rows, columns, depth)
-
-
-@njit
-def _loops(out, a, b, start, rows, columns, depth):
-    gemm_loops(out, a, b, start, rows, columns, depth)
-
-
-@njit
-def _add_loops(out, a, b, rows, columns, depth):
-    gemm_add_loops(out, a.T, b, rows, columns, depth)
+def _loops(out, a, b, start, gate, then, rows, columns, depth):
+    gemm_loops(out, a, b, start, gate, then, rows, columns, depth)
 
 
 SHAPES = [
@@ -77,59 +48,39 @@ def _exact(a, b):
     return a.astype(np.float64) @ b.astype(np.float64)
 
 
+# Each way to the same product, and its relative and absolute error.
+WAYS = [
+    (_gemm, np.float32, 1e-5),
+    (_gemm, np.float64, 1e-12),
+    (_loops, np.float32, 1e-5),
+    (gemm, np.float64, 1e-12),
+]
+
+
+@pytest.mark.parametrize(("product", "dtype", "error"), WAYS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gemm_is_the_product_plus_start(shape):
-    a, b, start = _case(0, *shape)
-    out = np.full((shape[0] + 1, shape[1] + 4), 7.0, np.float32)
-    _gemm(out, a, b, start, *shape)
-    np.testing.assert_allclose(
-        out[: shape[0], : shape[1]], start + _exact(a, b), rtol=1e-5, atol=1e-5
-    )
-    assert (out[shape[0] :] == 7.0).all()  # nothing outside is touched
-    assert (out[:, shape[1] :] == 7.0).all()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_gemm_add_takes_a_transposed_view(shape):
-    a, b, _ = _case(1, *shape)
-    out = np.ones((shape[0], shape[1]), np.float32)
-    _gemm_add(out, np.ascontiguousarray(a.T), b, *shape)
-    np.testing.assert_allclose(out, 1.0 + _exact(a, b), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_zeros_are_put_into_the_same_products(shape, dtype):
+def test_products_are_those_of_numpy_and_zeros_are_put_into_them(product, dtype, error, shape):
+    rows, columns, _ = shape
     a, b, start = (array.astype(dtype) for array in _case(6, *shape))
     start[-1] = np.nan
     gate = np.random.default_rng(7).normal(size=shape[:2]).astype(dtype)
     gate[0, 0] = np.nan
-    plain, other = np.zeros(shape[:2], dtype), np.zeros(shape[:2], dtype)
-    _gemm(plain, a, b, start, *shape)
-    _gemm_rectified(other, a, b, start, True, *shape)
-    assert np.isnan(other[:, -1]).all()  # a diverged member remains visible
+    out = np.full((rows + 1, columns + 4), 7.0, dtype)
+    product(out, a, b, start, out, PLAIN, *shape)
+    plain = out[:rows, :columns].copy()
+    np.testing.assert_allclose(plain, start + _exact(a, b), rtol=error, atol=error)
+    assert np.isnan(plain[:, -1]).all()  # a diverged member remains visible
+    assert (out[rows:] == 7.0).all()  # nothing outside is touched
+    assert (out[:, columns:] == 7.0).all()
+    other = np.zeros(shape[:2], dtype)
+    product(other, a, b, start, other, RECTIFIED, *shape)
     np.testing.assert_array_equal(other, np.where(plain < 0.0, dtype(0.0), plain))
-    _gemm_rectified(other, a, b, start, False, *shape)
-    np.testing.assert_array_equal(other, plain)
-    _gemm_gated(other, a, b, start, gate, True, *shape)
+    product(other, a, b, start, gate, GATED, *shape)
     np.testing.assert_array_equal(other, np.where(gate > 0.0, plain, dtype(0.0)))
-    _gemm_gated(other, a, b, start, gate, False, *shape)
-    np.testing.assert_array_equal(other, plain)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_plain_loops_do_the_same_in_both_precisions(shape):
-    a, b, start = _case(2, *shape)
-    for dtype, tolerance in ((np.float32, 1e-5), (np.float64, 1e-12)):
-        left, right, first = a.astype(dtype), b.astype(dtype), start.astype(dtype)
-        out = np.zeros(shape[:2], dtype)
-        _loops(out, left, right, first, *shape)
-        expected = first.astype(np.float64) + _exact(left, right)
-        np.testing.assert_allclose(out, expected, rtol=tolerance, atol=tolerance)
-        _add_loops(out, np.ascontiguousarray(left.T), right, *shape)
-        np.testing.assert_allclose(
-            out, expected + _exact(left, right), rtol=tolerance, atol=tolerance
-        )
+    # Added to what is there, from a transposed view.
+    added = np.ones(shape[:2], dtype)
+    product(added, np.ascontiguousarray(a.T).T, b, added, added, PLAIN, *shape)
+    np.testing.assert_allclose(added, 1.0 + _exact(a, b), rtol=error, atol=error)
 
 
 @pytest.mark.parametrize("shape", [(11, 76, 33), (50, 148, 150)], ids=["few", "in blocks"])
@@ -137,9 +88,9 @@ def test_a_row_does_not_depend_on_its_companions(shape):
     rows, columns, depth = shape
     a, b, start = _case(3, *shape)
     together, alone = np.zeros((rows, columns), np.float32), np.zeros((1, columns), np.float32)
-    _gemm(together, a, b, start, *shape)
+    _gemm(together, a, b, start, together, PLAIN, *shape)
     for row in range(rows):
-        _gemm(alone, a[row : row + 1].copy(), b, start, 1, columns, depth)
+        _gemm(alone, a[row : row + 1].copy(), b, start, alone, PLAIN, 1, columns, depth)
         assert np.array_equal(alone[0], together[row])
 
 
@@ -150,13 +101,14 @@ def test_blocks_of_a_wide_matrix_give_the_same_bits():
     added[:] = start
     assert rows >= module.BLOCKED_ROWS
     assert depth > 2 * module.BLOCK_DEPTH
-    _gemm(blocked, a, b, start, rows, columns, depth)
-    _gemm_add(added, np.ascontiguousarray(a.T), b, rows, columns, depth)
+    _gemm(blocked, a, b, start, blocked, PLAIN, rows, columns, depth)
+    _gemm(added, np.ascontiguousarray(a.T).T, b, added, added, PLAIN, rows, columns, depth)
     # A matrix that is no wider than a panel is read where it is.
     for first in range(0, columns, module.WIDE):
         part = slice(first, first + module.WIDE)
         narrow = np.zeros((rows, module.WIDE), np.float32)
-        _gemm(narrow, a, b[:, part].copy(), start[part].copy(), rows, module.WIDE, depth)
+        of_part = (b[:, part].copy(), start[part].copy())
+        _gemm(narrow, a, *of_part, narrow, PLAIN, rows, module.WIDE, depth)
         assert np.array_equal(blocked[:, part], narrow)
         assert np.array_equal(added[:, part], narrow)
 
@@ -181,6 +133,6 @@ def test_every_lane_count_gives_the_same_bits(lanes):
     a, b, start = _case(4, rows, columns, depth)
     out, reference = np.zeros((rows, columns), np.float32), np.zeros((rows, columns), np.float32)
     run(out, a, b, start)
-    _gemm(reference, a, b, start, rows, columns, depth)
+    _gemm(reference, a, b, start, reference, PLAIN, rows, columns, depth)
     assert columns % PAD == 0
     assert np.array_equal(out, reference)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from population_helpers import advanced, same
 from segments import segment
 
 from autorl.core.seeds import digest
@@ -41,12 +40,6 @@ def test_wrappers_choose_the_observation():
 def test_what_the_engine_lacks_is_refused(name, kwargs, wrappers, message):
     with pytest.raises(InputError, match=message):
         find_environment(name, kwargs, wrappers)
-
-
-def test_a_training_that_was_cut_is_the_same_to_the_bit():
-    whole = advanced("ppo", 5, (4,), DOOR_KEY, **_SMALL)
-    assert whole["member"].counts[2] > 0  # episodes have ended
-    assert same(whole, advanced("ppo", 5, (1, 3), DOOR_KEY, **_SMALL))
 
 
 def _segment(folder, wrappers, after=None, until=600):

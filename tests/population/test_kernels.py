@@ -17,7 +17,6 @@ from autorl.population.kernels import (
     CACHE_LINE,
     LinkOnlyLibrary,
     Program,
-    aligned_copy,
     aligned_zeros,
     inlined_kernel,
     kernel,
@@ -49,23 +48,9 @@ def _add(x, y):
 
 
 @program
-def _fill(out):
-    for i in range(len(out)):
-        out[i] = _double(i)
-
-
-@program
 def _fill_with_numbers(out):
     out[0] = _add(1, 2)
     out[1] = _add(3, len(out))
-
-
-def test_a_kernel_runs_as_plain_python_and_inside_a_program():
-    out = np.zeros(5)
-    _fill(out)
-    assert list(out) == [0, 2, 4, 6, 8]
-    assert _double(21) == 42
-    assert _double("ab") == "abab"  # not compiled
 
 
 @pytest.fixture
@@ -180,14 +165,6 @@ def test_the_fingerprint_follows_the_source(tmp_path, monkeypatch):
     assert kernels._fingerprint() != before
 
 
-def test_numbas_own_cache_setting_is_left_alone():
-    import numba
-
-    before = numba.config.CACHE_DIR
-    kernels.cached(lambda x: x)
-    assert before == numba.config.CACHE_DIR
-
-
 @njit
 def _reset(state, key):
     state[0] = 0.0
@@ -245,11 +222,3 @@ def test_aligned_arrays_are_those_of_numpy(shape, dtype):
     assert array.ctypes.data % CACHE_LINE == 0 or not array.size
     np.testing.assert_array_equal(array, plain)
     assert kind_of(array) == kind_of(plain)
-
-
-def test_an_aligned_copy_is_in_c_order_and_its_own():
-    columns = np.arange(12.0).reshape(3, 4).T
-    copied = aligned_copy(columns)
-    assert copied.flags.c_contiguous
-    assert not np.shares_memory(copied, columns)
-    np.testing.assert_array_equal(copied, columns)

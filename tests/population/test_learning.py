@@ -116,19 +116,3 @@ def test_a_normalised_member_learns_from_rewards_a_thousand_times_as_large():
     normalised = replace(environment, normalize=FrozenMap())
     assert np.median(_ours("ppo", normalised, config, 60_000)) > -600e3
     assert np.median(_ours("ppo", environment, config, 60_000)) < -900e3
-
-
-def test_td3_swings_the_pendulum_up():
-    """From about -1200, the return of random actions."""
-    config = {"net_width": 64, "noise_std": 0.1}
-    returns = []
-    for seed in range(8):
-        algorithm = engine.find_algorithm("td3")
-        environment = ENVIRONMENTS["Pendulum-v1"]
-        hp = record(algorithm.settings, config, 6_000)
-        state = algorithm.create(environment, hp, digest(seed, "training") % 2**64, np.float32)
-        bound = algorithm.bind(state, environment, hp)
-        engine.train_to(bound, algorithm, state, hp, 6_000)
-        keys = range(10)
-        returns.append(engine.evaluation(bound, state, environment, keys)["eval_return"])
-    assert np.median(returns) > -300

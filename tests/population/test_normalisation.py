@@ -21,8 +21,6 @@ from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
 
-PARTS = ("of_observations", "of_returns", "counts")
-
 
 class Single(gymnasium.ObservationWrapper):
     """Observations in single precision, as the engine's networks take them."""
@@ -86,7 +84,7 @@ def test_every_step_of_a_native_task_is_that_of_vec_normalize(
     limits = (native.time_limit, native.n_actions, native.bounds)
     world = World(native.reset, native.step, native.observe, *limits)
     normaliser = normalisation.normaliser_of(state, native, float(hp.gamma))
-    agent = ppo.make_agent(member.parameters, native, hp, normalisation.observer_of(state))
+    agent = ppo.make_agent(member.parameters, native, hp, normaliser)
     seen: list[np.ndarray] = []
     monkeypatch.setattr(ppo, "act", lambda member, agent, t: None)
     monkeypatch.setattr(ppo, "forward", lambda net, rows, n: seen.append(rows[:n].copy()))
@@ -97,8 +95,8 @@ def test_every_step_of_a_native_task_is_that_of_vec_normalize(
 
     venv = _theirs([made] * n_envs, given, float(hp.gamma))
     near = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
-    normalisation.begin_observed(agent.observer, member, world)
-    normalisation.look(agent.observer, member, world, agent.inputs)
+    normalisation.begin_observed(normaliser, member, world, agent.inputs)
+    normalisation.look(normaliser, member, world, agent.inputs)
     near(agent.inputs[:n_envs], venv.reset())
     _assert_equal(normaliser, venv, tolerance)
     truncations = 0
@@ -214,7 +212,7 @@ def test_the_program_rounds_as_plain_python_does(real):
     """To the bit, whatever the compiler may do elsewhere."""
     generator = np.random.default_rng(1)
     environment = replace(ENVIRONMENTS["Pendulum-v1"], normalize=FrozenMap())
-    pair = [normalisation.new_normaliser(environment, 5, 0.99) for _ in range(2)]
+    pair = [normalisation.normaliser_part(environment, 5, 0.99)["normaliser"] for _ in range(2)]
     programs = (normalisation.normalised_step, normalisation.normalised_step.py_func)
     for _ in range(200):
         rows = generator.normal(7.0, 3.0, (5, 3)).astype(real)

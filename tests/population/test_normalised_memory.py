@@ -17,24 +17,22 @@ from test_normalisation import _assert_equal, _statistics, _theirs
 from test_outside import _segment
 from test_outside_off_policy import ON, _trainer
 from test_outside_off_policy import SMALL as OUTSIDE
-from test_sb3_updates import PAGES, REPLAY, _train, _world
+from test_sb3_updates import PAGES, REPLAY, _train
 
 from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap
-from autorl.population import dqn, engine, minibatch, off_policy, outside, td3
+from autorl.population import engine, outside
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.export import to_sb3
-from autorl.population.kernels import kernel
-from autorl.population.normalisation import begin_observed, normaliser_of
+from autorl.population.normalisation import normaliser_of
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
+from autorl.population.replay import begin_targets
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
 
 pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
 torch = pytest.importorskip("torch", reason="compares with Stable-Baselines3")
 pytestmark = pytest.mark.usefixtures("plain_python")
-ALGORITHMS = ("dqn", "sac", "td3", "ddpg")
-TASKS = {"DQN": "CartPole-v1", "SAC": "Pendulum-v1", "TD3": "Pendulum-v1", "DDPG": "Pendulum-v1"}
 
 
 @pytest.mark.parametrize("options", [None, *OPTIONS])
@@ -101,41 +99,6 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
     worlds.close()
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
-def test_it_acts_on_normalised_observations(name):
-    """The network's inputs are what the statistics make of the states, the memory has the states."""
-    task = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
-    environment = replace(ENVIRONMENTS[task], normalize=FrozenMap())
-    config = {**REPLAY, "n_envs": 3, "net_width": 4, "buffer_size": 300}
-    _, hp, state = make(name, 3, environment, np.float64, **config)
-    page = {"dqn": dqn, "td3": td3}.get(name) or PAGES["SAC"]
-    agent = page.make_agent(state, environment, hp)
-    inputs = agent.observations
-    world = _world(environment)
-    member = state["member"]
-    begin_observed(agent.observer, member, world)
-    for _ in range(30):
-        page.LOOP.step_environments(member, agent, hp, world)
-    seen = []
-
-    def stop(member, agent, *rest):
-        seen.append(inputs[:3].copy())
-        raise StopIteration
-
-    loop = off_policy.make_loop(page.__name__, kernel(stop), page.update_networks)
-    with pytest.raises(StopIteration):
-        loop.step_environments(member, agent, hp, world)
-    raw = np.zeros((3, environment.observation_size))
-    for index in range(3):
-        world.observe(member.states[index], raw[index])
-    mean, variance = state["normaliser"].of_observations
-    expected = np.clip((raw - mean) / np.sqrt(variance + 1e-8), -10, 10).astype(np.float32)
-    assert np.array_equal(seen[0], expected)
-    assert not np.allclose(seen[0], raw)
-    remembered = state["replay"].rows[87:90, raw.shape[1] : 2 * raw.shape[1]]
-    assert np.array_equal(remembered, raw)
-
-
 def test_rewards_are_scaled_beside_the_statistics():
     """`reward_scale` of SAC multiplies what is learned from, not what the statistics have."""
     environment = replace(ENVIRONMENTS["Pendulum-v1"], normalize=FrozenMap(clip_reward=100.0))
@@ -148,7 +111,7 @@ def test_rewards_are_scaled_beside_the_statistics():
         agent = page.make_agent(state, environment, hp)
         _train(page, state, environment, hp, agent)
         agent.batch[:] = np.arange(len(agent.batch)) % 10
-        minibatch.sum_rewards(agent, hp, 7)
+        begin_targets(agent, hp)
         learned.append(agent.targets.copy())
         statistics.append(state["normaliser"].of_returns.copy())
     assert np.array_equal(*statistics)

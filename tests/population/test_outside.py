@@ -16,7 +16,6 @@ from outside_runs import (
     SMALL,
     arrays_of,
     compare_rollout,
-    mean_return,
     segment_in,
     state_of,
     trained,
@@ -24,11 +23,12 @@ from outside_runs import (
 from population_helpers import make
 
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
-from autorl.population import outside, outside_evaluation, ppo
-from autorl.population.environment_ids import NATIVE_IDS, is_outside
+from autorl.population import outside, ppo
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
+from autorl.population.evaluation import evaluate_outside
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
-from autorl.trainers import info, load, outside_environments
+from autorl.population.variants import NATIVE_IDS, is_outside
+from autorl.trainers import info, load
 from autorl.trainers.outside_environments import outside_environment
 
 pytestmark = pytest.mark.usefixtures("plain_python")
@@ -213,10 +213,10 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
     _, hp, state = make("ppo", 1, environment, **SMALL)
     bound = ppo.bind_outside(state, environment, hp, Worlds(environment, state["member"]))
     seeds = list(range(20))  # more than go side by side
-    returns, lengths = outside_evaluation.evaluate(bound.policy, bound.head, environment, seeds)
+    returns, lengths = evaluate_outside(bound.policy, bound.head, environment, seeds)
     assert (lengths == outside_tasks.SHORT).all()
     assert len(set(returns)) == 20
-    some, _ = outside_evaluation.evaluate(bound.policy, bound.head, environment, [19, 4])
+    some, _ = evaluate_outside(bound.policy, bound.head, environment, [19, 4])
     assert np.array_equal(some, returns[[19, 4]])
     env = environment.make()
     assert isinstance(env, EpisodeMonitor)
@@ -231,30 +231,6 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
         observation, reward, *_ = env.step(action)
         total += reward
     assert total == pytest.approx(returns[4], rel=1e-4)
-
-
-def _refused(spec):
-    raise AssertionError(f"{spec.id} is made")
-
-
-def test_an_exported_model_acts_as_the_agent_did(tmp_path, monkeypatch):
-    pytest.importorskip("stable_baselines3", reason="loads the model")
-    for name in (CARTPOLE, PENDULUM, "Outside/Tall-v0"):
-        folder = tmp_path / name.replace("/", "-")
-        segment = _segment(folder / "a", name)
-        outcome = trained(segment)
-        trainer = load(segment.trainer)
-        with monkeypatch.context() as patched:
-            # What a checkpoint names is not made: it may come from anybody.
-            patched.setattr(outside_environments, "make_task", _refused)
-            exported = trainer.export_model(outcome.checkpoint, folder / "model.zip")
-            model = trainer.load_model(outcome.checkpoint)
-        assert exported.path.is_file()
-        spaces = gymnasium.make(name)
-        assert model.observation_space == spaces.observation_space
-        assert model.action_space == spaces.action_space
-        expected = pytest.approx(mean_return(model, name), rel=1e-4)
-        assert outcome.reports[0].metrics["eval_return"] == expected, name
 
 
 def test_torch_is_not_needed(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import outside_tasks
@@ -13,7 +12,7 @@ from population_helpers import make, trained_in_python
 from test_outside import _equal, _segment
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
-from autorl.population import engine, outside, replay, rng, vector_worlds
+from autorl.population import engine, outside, rng
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.normalisation import Normaliser
 from autorl.population.outside import Worlds
@@ -66,7 +65,7 @@ def test_training_outside_is_native_training_to_the_bit(case, normalize, monkeyp
     spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=task))
     environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make(name, 5, environment, np.float64, **config)
-    with vector_worlds.worlds_of(environment, state) as worlds:
+    with outside.worlds_of(environment, state) as worlds:
         bound = algorithm.bind_outside(state, environment, hp, worlds)
         bound.advance(rounds // 2)
         bound.advance(rounds - rounds // 2)
@@ -174,19 +173,6 @@ def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp
     # The cut is no terminal state: the sum of rewards bootstraps.
     assert np.array_equal(after[:64, :-1], before[:, :-1])
     assert _equal(second, trained(_segment(tmp_path / "again", simulator, **rest)))
-
-
-def test_a_cut_ends_the_newest_row_of_each_environment():
-    environment = outside_environment(EnvironmentSpec(CARTPOLE))
-    memory = replay.new_replay(
-        environment, SimpleNamespace(buffer_size=7, n_envs=1, n_steps=3), np.float64
-    )
-    replay.cut(memory, 3)
-    assert not memory.rows.any()  # none has a row yet
-    memory.counts[replay.WRITTEN] = 8  # the newest are in rows 0, 6 and 5
-    replay.cut(memory, 3)
-    assert memory.rows[:, -1].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]
-    assert not memory.rows[:, :-1].any()
 
 
 def test_noise_begins_anew_with_episodes_that_do():

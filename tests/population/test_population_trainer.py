@@ -10,22 +10,12 @@ import outside_tasks  # noqa: F401 - registers the environments
 import pytest
 from segments import segment, train
 
-from autorl.core.seeds import evaluation_seeds
-from autorl.core.types import (
-    Checkpoint,
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Status,
-    TrainerSpec,
-)
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.executors.worker import ONE_THREAD
 from autorl.population.hyperparameters import SHAPES, scheduled
 from autorl.space import load_space, schedule_function
 from autorl.testing.trainers import Case, Runner, TrainerConformance
 from autorl.trainers import load
-from autorl.trainers.saved_state import STATE, read
 
 _PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_width": 16}
 _A2C = {"n_steps": 8, "net_width": 16}
@@ -114,67 +104,11 @@ class TestTrainers(TrainerConformance):
         return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
 
 
-@pytest.mark.parametrize("change", [{"n_steps": 1}, {"dueling": False}, {"prioritized": False}])
-def test_what_shapes_network_and_memory_stays_for_a_whole_run(change, tmp_path):
-    environment, config = "CartPole-v1", {"learning_rate": 1e-3}
-    of_run = {"horizon": 128, "evaluate_at": ()}
-    place = tmp_path / "a"
-    first = segment("population/dqn", environment, config, 64, place, _DQN, **of_run)
-    rest = of_run | {"until": 128, "folder": tmp_path / "b", "after": train(first)}
-    after = segment("population/dqn", environment, config, options=_DQN, **rest)
-    assert train(after).reached == 128
-    changed = replace(after, config=Config(config | change))
-    with pytest.raises(InputError, match=next(iter(change))):
-        train(changed)
-
-
 def _segment(tmp_path, **changes):
     environment, config = "CartPole-v1", {"learning_rate": 1e-3}
     of_run = {"horizon": 512, "evaluate_at": (100, 256), "episodes": 40}
     first = segment("population/ppo", environment, config, 256, tmp_path / "a", _PPO, **of_run)
     return replace(first, **changes)
-
-
-def test_evaluations_are_those_of_the_seeds_and_leave_training_alone(tmp_path):
-    often = train(_segment(tmp_path))
-    assert [report.step for report in often.reports] == [100, 256]
-    assert often.reached == 256
-    assert 1 <= often.reports[0].metrics["eval_return"] <= 500
-    once = train(_segment(tmp_path, evaluate_at=(256,)))
-    assert once.reports[0] == often.reports[1]
-    fewer = train(_segment(tmp_path, evaluate_at=(256,), episodes=3))
-    assert fewer.reports[0].metrics["eval_return"] != once.reports[0].metrics["eval_return"]
-    assert (
-        len(set(evaluation_seeds(1, "tuning", 256, 40)) & set(evaluation_seeds(1, "test", 256, 40)))
-        == 0
-    )
-
-
-def test_the_archive_is_plain_arrays(tmp_path):
-    train(_segment(tmp_path))
-    arrays = read(tmp_path / "a" / STATE)["arrays"]
-    assert arrays["member.counts"][0] == 256
-    assert arrays["member.parameters"].dtype == np.float32
-
-
-def test_divergence_is_a_status(tmp_path):
-    outcome = train(_segment(tmp_path, config=Config(learning_rate=1e30, max_grad_norm=1e30)))
-    assert outcome.status is Status.DIVERGED
-    assert outcome.checkpoint is None
-    assert outcome.reports == ()
-    assert "not finite" in outcome.message
-
-
-def test_another_number_of_environments_starts_new_episodes(tmp_path):
-    outcome = train(_segment(tmp_path))
-    parent = Checkpoint("a", outcome.checkpoint.path)
-    after = _segment(
-        tmp_path, id="b", parent=parent, start=256, until=512, evaluate_at=(), save=False
-    )
-    more = train(replace(after, config=Config(learning_rate=1e-3, n_envs=4)))
-    assert more.reached == 512
-    assert "new episodes" in more.notes[0]
-    assert train(after).notes == ()
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

@@ -20,7 +20,7 @@ from population_helpers import (
 
 from autorl.core.types import EnvironmentSpec, FrozenMap
 from autorl.population import kernels
-from autorl.population.vector_worlds import worlds_of
+from autorl.population.outside import worlds_of
 from autorl.trainers.outside_environments import outside_environment
 
 _PPO = {**SMALL, "clip_range_vf": 0.2, "ent_coef": 0.01, "learning_rate": 1e-2}

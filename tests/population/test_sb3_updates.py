@@ -19,10 +19,11 @@ from outside_runs import NORMALISE_OPTIONS as OPTIONS
 from population_helpers import TWO, make
 
 from autorl.core.types import FrozenMap
-from autorl.population import a2c, ddpg, dqn, engine, export, minibatch, ppo, rng, sac, td3
+from autorl.population import a2c, ddpg, dqn, engine, export, ppo, rng, sac, td3
 from autorl.population.environments import ENVIRONMENTS as NATIVE
-from autorl.population.members import UPDATES, World, begin
+from autorl.population.members import UPDATES, World
 from autorl.population.normalisation import begin_observed
+from autorl.population.replay import begin_targets, sample_uniform, take_rows
 from autorl.population.sb3_arguments import sb3_arguments
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
@@ -201,7 +202,7 @@ def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
     for _ in range(ITERATIONS):
         before = _copy(state)
         collected = ppo.make_agent(before["member"].parameters, environment, hp)
-        begin(before["member"], _world(environment))
+        begin_observed(None, before["member"], _world(environment), collected.inputs)
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
         _assert_advantages(model, collected, hp)
         model.rollout_buffer = _rollout(collected.rollout, before["member"])
@@ -341,9 +342,7 @@ def _next_batch(page, state, agent, hp, noise):
     update = member.counters[rng.UPDATE]
     member.counters[rng.UPDATE] += 1
     key = member.key[0]
-    page.memory.sample_uniform(
-        agent.replay, rng.bits(rng.stream(key, rng.REPLAY), update), agent.batch
-    )
+    sample_uniform(agent.replay, rng.bits(rng.stream(key, rng.REPLAY), update), agent.batch)
     seed = rng.bits(rng.stream(key, rng.UPDATE), update)
     streams = [seed] if page is td3 else [rng.stream(seed, 0), rng.stream(seed, 1)]
     for stream in streams:
@@ -397,7 +396,7 @@ def test_memories_are_learned_from_as_in_stable_baselines3(
     for _ in range(2 * ITERATIONS):
         before = _copy(state)
         agent = page.make_agent(before, environment, hp)
-        begin_observed(agent.observer, before["member"], _world(environment))
+        begin_observed(agent.normaliser, before["member"], _world(environment), agent.observations)
         for _ in range(int(hp.train_freq)):
             page.LOOP.step_environments(before["member"], agent, hp, _world(environment))
         _train(page, state, environment, hp, page.make_agent(state, environment, hp))
@@ -442,21 +441,15 @@ def test_memories_are_learned_from_as_in_stable_baselines3(
 def _assert_sampled(agent, hp, sample):
     """Check that networks get the minibatch that Stable-Baselines3's memory hands out."""
     inputs = agent.observations
-    size = inputs.shape[1]
     n = len(agent.batch)
-    column = agent.replay.rows.shape[1] - 2 - int(hp.n_steps > 1)
-    minibatch.sum_rewards(agent, hp, column)
+    begin_targets(agent, hp)
+    assert np.array_equal(inputs[:n], sample.next_observations)
     np.testing.assert_allclose(agent.targets, sample.rewards[:, 0], rtol=1e-12)
-    if sample.discounts is not None:
-        np.testing.assert_allclose(agent.discounts, sample.discounts[:, 0], rtol=1e-12)
-    for rows, first, expected in (
-        (agent.batch, 0, sample.observations),
-        (agent.ends, size, sample.next_observations),
-    ):
-        minibatch.take_rows(agent.replay, agent.observer, rows, first, inputs)
-        assert np.array_equal(inputs[:n], expected)
-    terminated = agent.replay.rows[agent.ends, column + 1]
-    assert np.array_equal(terminated, sample.dones[:, 0])
+    discounts = hp.gamma if sample.discounts is None else sample.discounts[:, 0].numpy()
+    expected = discounts * (1.0 - sample.dones[:, 0].numpy())
+    np.testing.assert_allclose(agent.discounts, expected, rtol=1e-12)
+    take_rows(agent, agent.batch, 0)
+    assert np.array_equal(inputs[:n], sample.observations)
 
 
 @pytest.mark.parametrize("case", ["ppo", "a2c-as-ppo", "a2c"])
@@ -484,7 +477,7 @@ def test_an_exported_model_learns_on_as_the_engine_does(case, monkeypatch):
     for _ in range(3):
         before = _copy(state)
         collected = ppo.make_agent(before["member"].parameters, environment, hp)
-        begin(before["member"], _world(environment))
+        begin_observed(None, before["member"], _world(environment), collected.inputs)
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
         model.rollout_buffer = _rollout(collected.rollout, before["member"])
         _train(

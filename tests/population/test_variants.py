@@ -11,7 +11,7 @@ from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS, find_environment
 from autorl.population.gymnasium_variants import make as make_gymnasium
-from autorl.population.variants import PARAMETERS, Variant, landscape_name, variant
+from autorl.population.variants import NATIVE, PARAMETERS, Variant, landscape_name, variant
 
 # Parameters of a variant, and the attributes of Gymnasium's environment that they are.
 _CARTPOLE = {"gravity": 5.0, "masscart": 2.0, "masspole": 0.4, "length": 0.9, "force_mag": 14.0}
@@ -110,14 +110,11 @@ def test_the_factory_changes_the_same_attributes_of_gymnasiums_environment(name)
 def test_defaults_of_the_parameters_are_the_constants_of_the_equations(name):
     environment = ENVIRONMENTS[name]
     table = {key: entry.default for key, entry in PARAMETERS[name].items()}
-    physics = dict(environment.parametrised.physics)
-    disturbances = table.keys() - physics.keys()
-    assert {key: table[key] for key in physics} == physics
-    assert len(disturbances) == 4
+    assert len(table.keys() - NATIVE[name].physics.keys()) == 4
     assert table["max_episode_steps"] == environment.time_limit
     assert all(entry.low <= entry.default <= entry.high for entry in PARAMETERS[name].values())
     assert find_environment(name, table) is environment
-    assert set(CHANGED[name][0]) == set(physics)
+    assert set(CHANGED[name][0]) == set(NATIVE[name].physics)
 
 
 def test_all_variants_of_an_environment_are_compiled_once():

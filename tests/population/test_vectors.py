@@ -17,8 +17,7 @@ from population_helpers import make
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.population import ppo
-from autorl.population.outside import next_seed, propagate
-from autorl.population.vector_worlds import VectorWorlds
+from autorl.population.outside import VectorWorlds, next_seed, propagate
 from autorl.testing.trainers import Case, TrainerConformance, metrics
 from autorl.trainers import load
 from autorl.trainers.outside_environments import vector_environment
@@ -146,31 +145,6 @@ class TestSACInAPool(InAVector):
         (Config(learning_rate=1e-4), Config(learning_rate=1e-2)),
         fixed=("net_width", 8),
     )
-
-
-def _equal(left, right):
-    a, b = arrays_of(left), arrays_of(right)
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-
-
-@pytest.mark.usefixtures("plain_python")
-@pytest.mark.parametrize("kind", ["gymnasium", "envpool"])
-def test_a_cut_run_begins_new_episodes_and_says_so(kind, tmp_path):
-    spec = SAME_STEP
-    if kind == "envpool":
-        pytest.importorskip("envpool", reason="needs the extra envpool")
-        spec = _pool("LunarLander-v3")
-    whole = trained(segment_in(tmp_path / "whole", spec))
-    assert not whole.notes
-    assert _equal(whole, trained(segment_in(tmp_path / "same", spec)))
-    first = trained(segment_in(tmp_path / "first", spec, until=64, evaluate_at=(64,)))
-    rest = {"parent": first.checkpoint, "start": 64}
-    second = trained(segment_in(tmp_path / "second", spec, **rest))
-    assert second.notes == ("environment state not restorable: new episodes at step 64",)
-    assert _equal(second, trained(segment_in(tmp_path / "again", spec, **rest)))
-    fork = trained(segment_in(tmp_path / "fork", spec, fork=7, **rest))
-    assert not _equal(fork, second)
-    assert _equal(fork, trained(segment_in(tmp_path / "fork-again", spec, fork=7, **rest)))
 
 
 @needs_envpool

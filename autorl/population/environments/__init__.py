@@ -70,8 +70,7 @@ def varied(environment: Environment, parameters: Mapping[str, object]) -> Enviro
         InputError: a parameter is unknown, or its value is not allowed.
     """
     changed = variant(environment.id, parameters).parameters
-    parametrised = environment.parametrised
-    assert parametrised is not None
+    assert environment.parametrised is not None
     if not changed:
         return environment
     defaults = {name: entry.default for name, entry in PARAMETERS[environment.id].items()}
@@ -80,23 +79,18 @@ def varied(environment: Environment, parameters: Mapping[str, object]) -> Enviro
     # Then the functions with constants do.
     if set(changed) == {"max_episode_steps"}:
         return limited
-    action_noise = "random_action_probability" if environment.n_actions else "action_noise"
-    names = ("reward_scale", "observation_noise", action_noise, *parametrised.physics)
-    low = environment.low
-    high = environment.high
-    if parametrised.action_bound is not None:
-        low = (-values[parametrised.action_bound],)
-        high = (values[parametrised.action_bound],)
+    native = NATIVE[environment.id]
+    action_noise = "random_action_probability" if native.discrete else "action_noise"
+    names = ("reward_scale", "observation_noise", action_noise, *native.physics)
+    bounds = {}
+    if native.bound:
+        bounds = {"low": (-values[native.bound],), "high": (values[native.bound],)}
     return replace(
-        limited,
-        # The noise of the observation, the action applied and the parameters.
-        state_size=environment.state_size + environment.observation_size + 1 + len(names),
+        environment.parametrised,
+        time_limit=limited.time_limit,
+        variant=changed,
         constants=tuple(values[name] for name in names),
-        reset=parametrised.reset,
-        step=parametrised.step,
-        observe=parametrised.observe,
-        low=low,
-        high=high,
+        **bounds,
     )
 
 

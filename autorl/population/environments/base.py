@@ -2,12 +2,6 @@
 
 It has three compiled functions over a flat state, and a few numbers.
 
-A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`,
-`is_terminated`, the functions of variants, the declaration. Your own environment is the same thing
-in your own module, without those of variants: write the three functions with `numba.njit`, declare
-an `Environment`, and name it in the study file as `module:NAME`. `variants.NATIVE` registers those
-of the package: id, time limit and parameters.
-
     @njit
     def reset(state, key): ...            # write a first state; draws: rng.uniform(key, 0), ...
     @njit
@@ -17,18 +11,20 @@ of the package: id, time limit and parameters.
 
 `state` is float64 (state_size,); `action` is float64: (1,) with the action's index for `n_actions`
 > 0, else (action_size,) within the bounds; `key` is a uint64 of this reset's or step's own. The
-time limit is the engine's business, not `step`'s.
+time limit is the engine's business, not `step`'s. Declare an `Environment` of your own in your own
+module, and name it in the study file as `module:NAME`.
 
-An environment of the package has them a second time, with its parameters read from the state
-(`Parametrised`): all its variants are compiled once. The equations stand in one function that is
-`inlined` into both. With constants it is compiled to what it was before there were variants; as a
-kernel, or with the action passed as a number, it would differ in the last bits.
+A file of this folder has the equations of one environment: `reset`, `observe`, and `dynamics`,
+whose parameters are a tuple in the order of `variants.NATIVE`. `declare` makes of them the
+functions of the environment itself, with the parameters as constants, and those of its variants,
+which read them from the state: all variants are compiled once. `dynamics` is inlined into both; as
+a kernel, or with the action passed as a number, it would differ in the last bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numba
@@ -36,36 +32,17 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 from numba.core.errors import NumbaError
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from autorl.core.types import FrozenMap, InputError
-from autorl.population.kernels import Array, Function
-from autorl.population.variants import native_of, physics_of
+from autorl.population import rng
+from autorl.population.kernels import Array, Function, Kernel, cached, kernel
+from autorl.population.variants import NATIVE
 
 _STATE = types.Array(types.float64, 1, "C")
 _RESET = types.void(_STATE, types.uint64)
 _pair: Any = types.Tuple
 _STEP = _pair((types.float64, types.boolean))(_STATE, _STATE, types.uint64)
-
-
-@dataclass(frozen=True)
-class Parametrised:
-    """The functions of an environment's variants.
-
-    Their states are those of the environment, then the noise in the present observation
-    (observation_size,), then the parameters: the disturbances in the order of `noise.py`, and the
-    physics.
-
-    Attributes:
-        physics: the parameters by name, in the order of the state, with the values of the
-            environment itself.
-        action_bound: the one among them that bounds an action.
-    """
-
-    physics: FrozenMap
-    reset: Callable[..., Any]
-    step: Callable[..., Any]
-    observe: Callable[..., Any]
-    action_bound: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +55,9 @@ class Environment:
         low, high: bounds of a continuous action, one entry per dimension.
         time_limit: steps after which an episode is truncated.
         reset, step, observe: functions compiled by `numba.njit`; see the module's docstring.
-        parametrised: what its variants are made of; None for a user's own.
+        parametrised: what its variants are made of; None for a user's own. Its states are those
+            of the environment, then the noise in the present observation, the action applied, and
+            the parameters: the disturbances, and the physics.
         variant: the parameters in which it differs from the environment of its id.
         constants: the last values of each state, which no function changes.
         wrappers: as in a study file, those that make these observations of Gymnasium's environment.
@@ -97,7 +76,7 @@ class Environment:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
-    parametrised: Parametrised | None = None
+    parametrised: Environment | None = None
     variant: FrozenMap = field(default_factory=FrozenMap)
     constants: tuple[float, ...] = ()
     wrappers: tuple[str, ...] = ()
@@ -162,29 +141,113 @@ class Environment:
                 )
 
 
-Functions = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+# Places of a variant's disturbances; the parameters of the physics follow.
+REWARD_SCALE, OBSERVATION_NOISE, ACTION_NOISE, PHYSICS = range(4)
+# Streams of a step's key; the physics draws from the key itself.
+_OF_ACTION, _OF_OBSERVATION = range(1, 3)
 
 
 def declare(
     module: str,
     sizes: tuple[int, int],
-    functions: Functions,
-    of_variants: Functions,
-    action_bound: str | None = None,
-    **actions: Any,
+    reset: Callable[..., None],
+    dynamics: Callable[..., tuple[float, bool]],
+    observe: Callable[..., None],
+    *,
+    n_actions: int = 0,
+    bound: float = 1.0,
+    constants: bool = True,
 ) -> Environment:
     """Make the environment that `variants.NATIVE` has for a module.
 
-    Args:
-        module: that declares it.
-        sizes: of the state and of the observation.
-        functions: `reset`, `step` and `observe`.
-        of_variants: those of its variants.
-        action_bound: the parameter that bounds an action.
-        actions: `n_actions`, or `low` and `high`.
+    `sizes` are those of the state and of the observation. `reset` and `observe` are kernels;
+    `dynamics` is one of (state, action, parameters) that is inlined, and gets None for the default
+    parameters unless they are `constants`. Continuous actions lie within +-`bound`, if no parameter
+    bounds them.
     """
-    name, native = native_of(module)
-    physics = FrozenMap(physics_of(module))
-    parametrised = Parametrised(physics, *of_variants, action_bound=action_bound)
-    limit = native.time_limit
-    return Environment(name, *sizes, limit, *functions, parametrised=parametrised, **actions)
+    last = module.rpartition(".")[2]
+    name, native = next(item for item in NATIVE.items() if item[1].module == last)
+    physics = {name: parameter.default for name, parameter in native.physics.items()}
+    defaults = tuple(physics.values()) if constants else None
+    count = len(physics)
+    noise, size = sizes
+    applied = noise + size
+    values = applied + 1
+    place = list(physics).index(native.bound) if native.bound else -1
+    top = physics.get(native.bound, bound)
+
+    def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
+        return dynamics(state, action, defaults)
+
+    # The noise of an observation is drawn with the state and kept in it: whoever observes a state
+    # twice sees the same, and a checkpoint has it.
+    def reset_variant(state: Array, key: int) -> None:
+        reset(state, key)
+        draw_noise(state[noise:applied], state[values + OBSERVATION_NOISE], key)
+
+    def step_variant(state: Array, action: Array, key: int) -> tuple[float, bool]:
+        parameters = to_fixed_tuple(state[values + PHYSICS :], count)
+        deviation = state[values + ACTION_NOISE]
+        if n_actions > 0:
+            state[applied] = disturbed_choice(action[0], deviation, n_actions, key)
+        else:
+            limit = parameters[place] if place >= 0 else top
+            state[applied] = disturbed(action[0], deviation, limit, key)
+        reward, terminated = dynamics(state, state[applied:values], parameters)
+        draw_noise(state[noise:applied], state[values + OBSERVATION_NOISE], key)
+        return reward * state[values + REWARD_SCALE], terminated
+
+    def observe_variant(state: Array, observation: Array) -> None:
+        observe(state, observation)
+        for i in range(size):
+            observation[i] += state[noise + i]
+
+    limits = {"n_actions": n_actions} if n_actions else {"low": (-top,), "high": (top,)}
+    environment = Environment(
+        name,
+        *sizes,
+        native.time_limit,
+        _compiled(reset),
+        cached(step),
+        _compiled(observe),
+        **limits,
+    )
+    parametrised = replace(
+        environment,
+        state_size=values + PHYSICS + count,
+        reset=cached(reset_variant),
+        step=cached(step_variant),
+        observe=cached(observe_variant),
+    )
+    return replace(environment, parametrised=parametrised)
+
+
+def _compiled(function: Any) -> Any:
+    assert isinstance(function, Kernel)
+    return cached(function.py_func)
+
+
+@kernel
+def disturbed_choice(choice: float, probability: float, n_actions: int, key: int) -> float:
+    """Return `choice`, or with this probability an action drawn uniformly."""
+    seed = rng.stream(key, _OF_ACTION)
+    if rng.uniform(seed, 0) < probability:
+        return float(rng.integer(seed, 1, n_actions))
+    return choice
+
+
+@kernel
+def disturbed(action: float, deviation: float, bound: float, key: int) -> float:
+    """Return `action` with normal noise, within +-`bound`."""
+    if deviation > 0.0:
+        action = action + deviation * rng.normal(rng.stream(key, _OF_ACTION), 0)
+    return min(max(action, -bound), bound)
+
+
+@kernel
+def draw_noise(noise: Array, deviation: float, key: int) -> None:
+    """Draw the next observation's noise."""
+    if deviation > 0.0:
+        seed = rng.stream(key, _OF_OBSERVATION)
+        for i in range(len(noise)):
+            noise[i] = deviation * rng.normal(seed, i)

@@ -26,9 +26,9 @@ import numpy as np
 
 from autorl.core.types import InputError
 from autorl.population import rng
-from autorl.population.environment_ids import GRIDS
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, cached, exact, kernel
+from autorl.population.variants import GRIDS
 
 # Places in a state: the agent, then the cells.
 COLUMN, ROW, DIRECTION, CARRIED, CLOCK = range(5)
@@ -108,13 +108,8 @@ def put(state: Array, column: int, row: int, content: int) -> None:
 @kernel
 def ahead(direction: int) -> tuple[int, int]:
     """Return the step, in columns and rows, that this direction leads."""
-    if direction == 0:
-        return 1, 0
-    if direction == 1:
-        return 0, 1
-    if direction == 2:
-        return -1, 0
-    return 0, -1
+    odd = direction % 2
+    return (1 - direction) * (1 - odd), (2 - direction) * odd
 
 
 @kernel
@@ -245,7 +240,10 @@ def shown(state: Array, i: int, j: int, seen: int) -> int:
 
 @kernel
 def write_flat(state: Array, observation: Array) -> None:
-    """Write object, colour and state of the view's cells, by columns."""
+    """Write object, colour and state of the view's cells, by columns.
+
+    It is the observation of `ImgObsWrapper` and `FlattenObservation`, (147,).
+    """
     seen = 1 << _MIDDLE
     for j in range(_LAST, -1, -1):
         seen, above = spread(state, j, seen)
@@ -256,12 +254,6 @@ def write_flat(state: Array, observation: Array) -> None:
             observation[first + 1] = content >> 4 & 15
             observation[first + 2] = content >> 8
         seen = above
-
-
-@cached
-def observe_flat(state: Array, observation: Array) -> None:
-    """Write the observation of `ImgObsWrapper` and `FlattenObservation`, (147,)."""
-    write_flat(state, observation)
 
 
 @cached
@@ -431,29 +423,25 @@ FLATTEN = "gymnasium.wrappers:FlattenObservation"
 ONE_HOT = "minigrid.wrappers:OneHotPartialObsWrapper"
 WITH_MISSION = "minigrid.wrappers:FlatObsWrapper"
 OBSERVATIONS: dict[tuple[str, ...], tuple[Callable[..., Any], int]] = {
-    (IMAGE, FLATTEN): (observe_flat, FLAT_SIZE),
+    (IMAGE, FLATTEN): (cached(write_flat.py_func), FLAT_SIZE),
     (ONE_HOT, IMAGE, FLATTEN): (observe_one_hot, ONE_HOT_SIZE),
     (WITH_MISSION,): (observe_with_mission, WITH_MISSION_SIZE),
 }
 """What each chain of wrappers observes, and its length; the first is that of no wrappers."""
 
 
-_TO_GOAL, _WITH_KEY, _REACH, _OPEN = range(len(MISSIONS))
-
-
-def _task(
-    name: str,
-    reset: Callable[..., Any],
-    size: tuple[int, int],
-    most_steps: int,
-    mission: int,
-    *,
-    see_through: bool = False,
-    opening_ends: bool = False,
-) -> Environment:
-    """Declare a task with the first of `OBSERVATIONS`."""
-    width, height = size
+def _task(name: str, layout: str, size: int) -> Environment:
+    """Declare the task of an id, with the first of `OBSERVATIONS`."""
+    reset, mission, (width, height), most_steps = {
+        "Empty": (reset_empty, 0, (size, size), 4 * size**2),
+        "Empty-Random": (reset_empty_random, 0, (size, size), 4 * size**2),
+        "DoorKey": (reset_door_key, 1, (size, size), 10 * size**2),
+        "FourRooms": (reset_four_rooms, 2, (2 * _CENTRE + 1,) * 2, 100),
+        "Unlock": (reset_unlock, 3, (2 * _ROOM - 1, _ROOM), 8 * _ROOM**2),
+    }[layout]
     wrappers, (observe, observation_size) = next(iter(OBSERVATIONS.items()))
+    see_through = layout.startswith("Empty")
+    constants = (width, height, most_steps, see_through, layout == "Unlock", mission)
     return Environment(
         name,
         CELLS + width * height + CONSTANTS,
@@ -463,33 +451,13 @@ def _task(
         step,
         observe,
         n_actions=N_ACTIONS,
-        constants=tuple(
-            map(float, (width, height, most_steps, see_through, opening_ends, mission))
-        ),
+        constants=tuple(map(float, constants)),
         wrappers=wrappers,
         observation_type="uint8",
     )
 
 
-def _made(name: str, layout: str, size: int) -> Environment:
-    """Make the task of an id."""
-    square = (size, size)
-    match layout:
-        case "Empty":
-            return _task(name, reset_empty, square, 4 * size**2, _TO_GOAL, see_through=True)
-        case "Empty-Random":
-            return _task(name, reset_empty_random, square, 4 * size**2, _TO_GOAL, see_through=True)
-        case "DoorKey":
-            return _task(name, reset_door_key, square, 10 * size**2, _WITH_KEY)
-        case "FourRooms":
-            return _task(name, reset_four_rooms, (2 * _CENTRE + 1,) * 2, 100, _REACH)
-        case "Unlock":
-            rooms = (2 * _ROOM - 1, _ROOM)
-            return _task(name, reset_unlock, rooms, 8 * _ROOM**2, _OPEN, opening_ends=True)
-    raise AssertionError(layout)
-
-
-GRID_TASKS = {name: _made(name, *task) for name, task in GRIDS.items()}
+GRID_TASKS = {name: _task(name, *task) for name, task in GRIDS.items()}
 
 
 def observed(task: Environment, wrappers: Sequence[object]) -> Environment:
