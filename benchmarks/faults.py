@@ -23,6 +23,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class Raw:
 
     def add(self, verdict: fault_machinery.Verdict) -> None:
         """Keep a verdict."""
-        row = {"name": verdict.case.name, **verdict.to_dict(), "commit": commit()}
+        row = {"name": verdict.case.name, **asdict(verdict), "commit": commit()}
         with self._lock:
             self.rows[verdict.case.name] = row
             with self._path.open("a") as file:

@@ -151,7 +151,7 @@ def bind_member(algorithm: Any, environment: Any, hp: Any, key: int) -> tuple[An
     state = algorithm.create(environment, hp, key, np.float32)
     if not isinstance(environment, OutsideEnvironment):
         return state, algorithm.bind(state, environment, hp)
-    return state, algorithm.bind_outside(state, environment, hp, make_worlds(environment, state))
+    return state, algorithm.bind(state, environment, hp, make_worlds(environment, state))
 
 
 def engine_parts(job: Job, key: int) -> tuple[Any, Any, Any, Any]:

@@ -32,10 +32,11 @@ from population import JOBS, engine_parts, machine
 
 from autorl.population import engine, networks, ppo, rng
 from autorl.population.environments import find_environment
-from autorl.population.gemm import PLAIN, gemm
+from autorl.population.gemm import gemm
 from autorl.population.kernels import program
 from autorl.population.members import World
 from autorl.population.ppo import make_agent
+from autorl.population.tiles import PLAIN
 
 HERE = Path(__file__).parent
 JOB = JOBS["ppo-cartpole-64"]
@@ -131,7 +132,7 @@ def profile() -> list[tuple[str, float]]:
     _, hp, state, bound = engine_parts(JOB, 0)
     bound.advance(20)
     environment, member = find_environment(JOB.environment), state["member"]
-    agent = make_agent(member.parameters, environment, hp)
+    agent = make_agent(state, environment, hp)
     world = (engine.limits(environment), *environment.functions(np.float32))
     rows, epochs = int(hp.n_steps * hp.n_envs), int(hp.n_epochs)
     rollouts(member, agent, hp, *world, 1)

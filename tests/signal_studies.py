@@ -6,15 +6,15 @@ import subprocess
 import sys
 import uuid
 from contextlib import suppress
-from pathlib import Path
 
+import psutil
 import yaml
 from patience import PATIENCE, wait_until
 
+ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 MARKER = "AUTORL_TEST_MARKER"  # in the environment of all that a study of a test starts
 GATE = """
 import json, os, sys, time
-from pathlib import Path
 
 HERE = Path(__file__).parent
 
@@ -113,43 +113,18 @@ class Session:
 def marked(mark):
     """Processes whose environment holds a mark, and that have not ended."""
     alive = []
-    for entry in Path("/proc").iterdir():
-        try:
-            carries = (
-                entry.name.isdigit()
-                and f"{MARKER}={mark}".encode() in (entry / "environ").read_bytes()
-            )
-            if carries and state(int(entry.name)) not in ("Z", "X", ""):
-                alive.append(int(entry.name))
-        except OSError:  # it has ended meanwhile
-            continue
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if process.environ().get(MARKER) == mark and process.status() not in ENDED:
+                alive.append(process.pid)
     return alive
 
 
-def state(pid):
-    """`R`, `S`, `T`, `Z`, ... as Linux says; empty once the process is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
-def parent(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def children(pid):
-    """Process ids of the children of a process, whichever of its threads started them.
-
-    Every process is asked for its parent: a list in `/proc/*/task/*/children` may lack some of them
-    while another one ends (proc_pid_children(5)), which failed a test once in dozens of runs.
-    """
-    below = []
-    for entry in Path("/proc").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if entry.name.isdigit() and parent(entry.name) == pid:
-                below.append(int(entry.name))
-    return below
+    """Process ids of the children of a process, whichever of its threads started them."""
+    with suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children()]
+    return []
 
 
 def hold(folder):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hypothesis import settings
 
-LIMITED = """
+WRITTEN = """
+import sys
 import time
 
 import pytest
@@ -20,16 +21,8 @@ def test_that_computes_for_ever():
 
 
 @pytest.mark.cpu_seconds(0.5)
-def test_that_waits():
+def test_that_waits_and_adds_a_folder():
     time.sleep(1.5)
-"""
-
-
-ADDED = """
-import sys
-
-
-def test_that_adds_a_folder():
     sys.path.append("added")
 
 
@@ -38,39 +31,20 @@ def test_after_it():
 """
 
 
-def run_tests(folder: Path, text: str) -> str:
-    """Run test cases in a process of their own under the conftest of this suite."""
-    (folder / "test_written.py").write_text(text)
-    options = [
-        "-q",
-        "-p",
-        "conftest",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(folder),
-    ]
+def test_a_limit_counts_cpu_time_and_not_waiting_and_the_module_path_is_restored(tmp_path):
+    (tmp_path / "test_written.py").write_text(WRITTEN)
+    options = f"-q -p conftest -p no:cacheprovider -c {os.devnull} --rootdir {tmp_path}".split()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(folder / "test_written.py")],
-        cwd=folder,
+        [sys.executable, "-m", "pytest", *options, str(tmp_path / "test_written.py")],
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
     )
-    return done.stdout + done.stderr
-
-
-def test_a_limit_counts_cpu_time_and_not_waiting(tmp_path):
-    printed = run_tests(tmp_path, LIMITED)
-    assert "1 failed, 1 passed" in printed, printed
+    printed = done.stdout + done.stderr
+    assert "1 failed, 2 passed" in printed, printed
     assert "test_that_computes_for_ever" in printed
     assert "over 0.5 seconds of CPU time" in printed
-
-
-def test_a_folder_that_a_test_adds_to_the_module_path_is_gone_in_the_next(tmp_path):
-    assert "2 passed" in run_tests(tmp_path, ADDED)
 
 
 def test_numeric_libraries_have_one_thread_here_and_in_children():

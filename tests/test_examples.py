@@ -132,24 +132,3 @@ def test_an_environment_of_ones_own_is_tuned_without_touching_the_package(tmp_pa
     folder = Path(shutil.copytree(EXAMPLES / "custom_environment", tmp_path / "custom"))
     result = tune(folder, "--runs", "4", "--set", "fidelity.steps=1000")
     assert -60 <= result["test"]["value"] <= -8  # the corridor has 8 cells, an episode 60 steps
-
-
-@pytest.mark.slow
-def test_an_exported_model_runs_in_stable_baselines3(tmp_path):
-    sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
-    gym = pytest.importorskip("gymnasium")
-    options = ("--env", "CartPole-v1", "--runs", "3", "--steps", "4096", "--out", "out")
-    options += ("--set", "seeds.test=2", "--set", "fidelity.evaluations=2")
-    run("-m", "autorl", "tune", "sb3/ppo-small", *options, cwd=tmp_path)
-    run("-m", "autorl", "export", "out", "--model", "agent.zip", cwd=tmp_path)
-    model = sb3.PPO.load(tmp_path / "agent.zip")
-    env = gym.make("CartPole-v1")
-    observation, _ = env.reset(seed=0)
-    total = 0.0
-    for _ in range(500):
-        action, _ = model.predict(observation, deterministic=True)
-        observation, reward, terminated, truncated, _ = env.step(int(action))
-        total += float(reward)
-        if terminated or truncated:
-            break
-    assert total > 15  # an untrained policy falls after about ten steps

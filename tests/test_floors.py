@@ -132,22 +132,6 @@ def test_a_module_imports_nothing_private_of_another_room(module):
     assert private_names(module) == []
 
 
-def test_the_check_of_private_imports_sees_modules_and_names():
-    source = """
-def f():
-    from autorl.store._pages import read
-import autorl.core.seeds._streams
-from autorl.store.integrity import _hash
-from autorl.study._own import x
-from autorl import __version__
-"""
-    assert private_names("study/study.py", source) == [
-        "autorl.core.seeds._streams",
-        "autorl.store._pages.read",
-        "autorl.store.integrity._hash",
-    ]
-
-
 WITHOUT_CIRCLES = sorted(set(FLOOR) - {"__main__", "core", "integrations", "study/tuner"})
 """Rooms whose files import each other, in one direction only."""
 
@@ -215,23 +199,6 @@ def test_imports_inside_functions_do_not_become_more():
     } == {}
 
 
-def test_the_check_of_late_imports_sees_what_it_should():
-    source = """
-import autorl.store
-def f():
-    import autorl
-    async def g():
-        from autorl.space import Space
-    from . import other
-    import autorlish
-"""
-    assert late_imports(source) == {
-        (4, "import autorl"),
-        (6, "from autorl.space import Space"),
-        (7, "from . import other"),
-    }
-
-
 LANDSCAPE_ROOMS = {  # a folder of `landscapes`: the other ones it may import; "" = the format
     "": set(),
     "importers": {""},
@@ -293,13 +260,6 @@ def test_types_imports_nothing_of_the_package():
     assert all(name.startswith("autorl.core.types") for name in files)
 
 
-def test_the_check_sees_what_it_should(tmp_path):
-    source = "from __future__ import annotations\ndef f():\n    from ..study import Study\n    import autorl.cli.app\n"
-    nodes = [node for node in nodes_of(source) if isinstance(node, ast.Import | ast.ImportFrom)]
-    found = {name for node in nodes for name in resolve(node, "store/store.py")}
-    assert {"autorl.study.Study", "autorl.cli.app"} <= found
-
-
 NAMES_OF_TRAINERS = re.compile(
     r"((sb3|trl|rlhf|population)/[\w*-]*|python:|sb3|trl|rlhf|tabular|surrogate|synthetic)$"
 )  # whole strings: a sentence may give an example
@@ -345,11 +305,6 @@ def test_no_other_room_imports_the_module_of_a_trainer(module):
     assert not [name for name in parts if name[1] == "trainers" and TRAINERS & {*name[2:3]}]
 
 
-def test_the_check_sees_names_of_trainers():
-    source = '"""sb3/ppo"""\nname.startswith("sb3/") or f"python:{name}" or "such as sb3/ppo"'
-    assert trainers_named_in(source) == ["sb3/", "python:"]
-
-
 MAY_NAME_OPTIMIZERS = {
     "cli/landscape_analysis.py": ["transfer"],  # a kind of question
     "cli/landscape_build.py": ["phases"],  # a word of its output
@@ -387,11 +342,6 @@ def test_only_optimizers_know_optimizers_by_name(module):
     """Classes of optimizers say how they differ."""
     named = optimizers_named_in(text_of(module))
     assert named == MAY_NAME_OPTIMIZERS.get(module, [])
-
-
-def test_the_check_sees_names_of_optimizers():
-    source = '"""tpe"""\nname in ("random", "asha") or "such as sobol"'
-    assert optimizers_named_in(source) == ["asha", "random"]
 
 
 # Files and rooms written as CONTRIBUTING.md asks; the list grows until it holds all.
@@ -454,21 +404,6 @@ def test_sql_stands_in_few_files():
     assert asking == ASKS_STUDIES | ASKS_LANDSCAPES
 
 
-def test_the_check_of_sql_sees_statements_and_no_prose():
-    source = "query(f'SELECT a FROM {table}'); text = 'WITH b AS (SELECT (1))'"
-    assert sorted(statements(source)) == ["SELECT a FROM ", "WITH b AS (SELECT (1))"]
-    assert statements('"""SELECT a FROM b"""\nlog("updates, inserts; SELECT ...")') == []
-    several = (
-        "run('DELETE FROM t'), run('INSERT OR IGNORE INTO t VALUES (1)'), run('CREATE VIEW v')"
-    )
-    assert len(statements(several)) == 3
-    assert statements("run(f'SELECT {cells} FROM t'), run(f'UPDATE {table} SET a = 1')") == [
-        "SELECT ",
-        "UPDATE ",
-    ]
-    assert statements('help="asks SELECT, CREATE and UPDATE"') == []
-
-
 RUNS_WHAT_IT_READS = (
     "eval",
     "exec",
@@ -523,23 +458,6 @@ def test_nothing_else_runs_what_a_file_says():
     assert {module: sorted(calls) for module, calls in found.items() if calls} == MAY_UNPICKLE
 
 
-def test_the_check_of_what_runs_files_sees_what_it_should():
-    source = "np.load(f)\ntorch.load(f, weights_only=False)\neval(x)\nclass A(pickle.Unpickler): ...\npickle.loads(b)"
-    assert sorted(calls_that_run_files(source)) == [
-        "eval",
-        "np.load",
-        "pickle.Unpickler",
-        "pickle.loads",
-        "torch.load",
-    ]
-    assert (
-        calls_that_run_files(
-            "np.load(f, allow_pickle=False); torch.load(f, weights_only=True); model.eval()"
-        )
-        == []
-    )
-
-
 @pytest.mark.parametrize(
     "modules", ["autorl, autorl.study.spec", "autorl.study, autorl.study.tuner"]
 )
@@ -555,3 +473,70 @@ def test_the_public_names_exist_and_are_sorted():
         assert getattr(autorl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         autorl.nothing  # noqa: B018
+
+
+# -- the checks see what they should -----------------------------------------------------------------
+
+PRIVATE = """
+def f():
+    from autorl.store._pages import read
+import autorl.core.seeds._streams
+from autorl.store.integrity import _hash
+from autorl.study._own import x
+from autorl import __version__
+from ..store._rows import row
+"""
+LATE = """
+import autorl.store
+def f():
+    import autorl
+    async def g():
+        from autorl.space import Space
+    from . import other
+    import autorlish
+"""
+RUN = """
+np.load(f); torch.load(f, weights_only=False); eval(x); pickle.loads(b); model.eval()
+class A(pickle.Unpickler): ...
+np.load(f, allow_pickle=False); torch.load(f, weights_only=True)
+"""
+SAID_IN_SQL = """
+query(f'SELECT a FROM {table}'); run('DELETE FROM t'); run(f'UPDATE {table} SET a = 1')
+run('INSERT OR IGNORE INTO t VALUES (1)'); text = 'WITH b AS (SELECT (1))'; run('CREATE VIEW v')
+log("updates, inserts; SELECT ..."); help = "asks SELECT, CREATE and UPDATE"
+"""
+SEEN = [
+    (
+        functools.partial(private_names, "study/study.py"),
+        PRIVATE,
+        "autorl.core.seeds._streams, autorl.store._pages.read, autorl.store._rows.row, "
+        "autorl.store.integrity._hash",
+    ),
+    (
+        lambda source: [text for _, text in late_imports(source)],
+        LATE,
+        "from . import other, from autorl.space import Space, import autorl",
+    ),
+    (
+        trainers_named_in,
+        '"""sb3/ppo"""\nname.startswith("sb3/") or f"python:{name}" or "such as sb3/ppo"',
+        "python:, sb3/",
+    ),
+    (
+        optimizers_named_in,
+        '"""tpe"""\nname in ("random", "asha") or "such as sobol"',
+        "asha, random",
+    ),
+    (
+        statements,
+        SAID_IN_SQL,
+        "CREATE VIEW v, DELETE FROM t, INSERT OR IGNORE INTO t VALUES (1), SELECT a FROM , "
+        "UPDATE , WITH b AS (SELECT (1))",
+    ),
+    (calls_that_run_files, RUN, "eval, np.load, pickle.Unpickler, pickle.loads, torch.load"),
+]
+
+
+@pytest.mark.parametrize(("check", "source", "found"), SEEN, ids=lambda value: str(value)[:20])
+def test_a_check_sees_what_it_should(check, source, found):
+    assert ", ".join(sorted(check(source))) == found

@@ -78,13 +78,3 @@ def test_what_documents_and_examples_import_is_public(path):
     modules = {(module.rpartition(".")[0], module.rpartition(".")[2]) for module in LISTED}
     listed = {(module, name) for module, names in LISTED.items() for name in names}
     assert imported - listed - modules == set()
-
-
-def test_the_documents_import_something():
-    assert ("autorl.testing", "Case") in imports_of("from autorl.testing import Case, nothing")
-    assert len([path for path in SHOWN for code in code_of(path) if imports_of(code)]) > 3
-
-
-def test_the_check_reads_several_names_of_a_row():
-    page = "## `a.b`\n\n| name | what |\n| --- | --- |\n| `x`, `Y` | not `z` |\n"
-    assert names_by_module(page) == {"a.b": ["x", "Y"]}

@@ -1,4 +1,4 @@
-"""Shared parts of SAC and TD3: the agent, values of following states, gradients of critics."""
+"""Shared parts of SAC and TD3: agent, targets, gradients of critics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def initial_parameters(
 
 
 class Agent(NamedTuple):
-    """Networks of a member, and scratch memory for a minibatch of n rows.
+    """Networks of a member, and scratch memory for n rows.
 
     Attributes:
         actor: outputs mean and log-deviation of each action dimension (SAC), or the dimensions
@@ -73,8 +73,7 @@ class Agent(NamedTuple):
             share scratch memory with their networks.
         target: the part of the state.
         log_alpha: (1,) the last parameter; SAC's logarithm of the temperature.
-        replay, normaliser, observations, actions, action, batch, ends, discounts, targets, rewards, ended: as
-            `off_policy.scratch` makes them.
+        rewards, ended, and the other names of `off_policy.scratch`: as it makes them.
         gradient: (parameters,) flat.
         pairs, action_slopes: inputs of the critics, and their gradients with respect to these.
         noise: SAC's normal draws behind drawn actions (n, action_size), TD3's
@@ -123,8 +122,8 @@ def make_agent(
     of_actor, of_critic = network_sizes(environment, hp, outputs)
 
     def part(begin: int, sizes: Sizes) -> Network:
-        own = slice(begin, begin + parameter_count(sizes))
-        return network(parameters[own], gradient[own], sizes, int(hp.activation), rows)
+        place = slice(begin, begin + parameter_count(sizes))
+        return network(parameters[place], gradient[place], sizes, int(hp.activation), rows)
 
     a = parameter_count(of_actor)
     c = parameter_count(of_critic)
@@ -153,7 +152,7 @@ def make_agent(
 
 @kernel
 def begin_update(member: Member, agent: Agent) -> Any:
-    """Draw a fresh minibatch, and return the seed of the update's own draws."""
+    """Draw a minibatch, and return the seed of the update's draws."""
     update = draw(member, rng.UPDATE)
     seed = rng.bits(rng.stream(member.key[0], rng.REPLAY), update)
     sample_uniform(agent.replay, seed, agent.batch)
@@ -190,9 +189,10 @@ def add_values(agent: Agent, n_critics: int, alpha: float) -> None:
 
 @kernel
 def critic_gradient(agent: Agent, n_critics: int, factor: float) -> None:
-    """Compute the gradient of the critics' squared errors for the actions in memory.
+    """Compute the gradient of the critics' squared errors.
 
-    It is that of factor / 2 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2).
+    It is that of factor / 2 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in
+    memory.
     """
     inputs = agent.observations.shape[1]
     for r in range(len(agent.batch)):
@@ -209,7 +209,7 @@ def critic_gradient(agent: Agent, n_critics: int, factor: float) -> None:
 
 @kernel
 def regress(agent: Agent, critic: Network, factor: float) -> None:
-    """Compute the gradient of factor / 2 * mean (Q - y)^2 of a critic over `pairs`."""
+    """Compute the gradient of a critic's squared errors over `pairs`."""
     n = len(agent.batch)
     critic.gradient.fill(0.0)
     forward(critic, agent.pairs, n)

@@ -95,8 +95,7 @@ class Agent(NamedTuple):
     Attributes:
         online, target: the networks.
         n_actions: how many there are to choose from.
-        replay, normaliser, observations, actions, action, batch, ends, discounts, targets, rewards, ended: as
-            `off_policy.scratch` makes them.
+        rewards, ended, and the other names of `off_policy.scratch`: as it makes them.
         weights: (n,) importance weights of the rows of a minibatch.
     """
 

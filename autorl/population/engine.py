@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import evaluate, evaluate_outside, make_episodes
+from autorl.population.evaluation import ARGMAX, evaluate, evaluate_outside, make_episodes
 from autorl.population.hyperparameters import Record, Settings
-from autorl.population.kernels import Array, aligned_copy
+from autorl.population.kernels import Array, Program, aligned_copy
 from autorl.population.members import EPISODES, STEPS, Member
 from autorl.population.networks import Network, with_rows
-from autorl.population.normalisation import Normaliser
+from autorl.population.normalisation import Normaliser, normaliser_of
 from autorl.population.outside import OutsideEnvironment, Worlds
 from autorl.population.replay import Replay, restored, trimmed
 
@@ -58,11 +58,13 @@ class Algorithm:
         discrete, continuous: the kinds of action it can choose.
         stride: environment steps of one iteration, the unit training can be cut at, for a record.
         create: a new state for (environment, record, key, dtype).
-        bind: scratch memory around (state, environment, record).
+        agent_of: an agent for (state, environment, record): networks over the state's parameters,
+            the one that acts first, and scratch memory.
+        train: the program that advances a member by iterations in a native environment.
+        outside: makes what does so outside, for (member, agent, record, worlds).
         parts: the class of each part of a state; where `Environment.normalize` says how to
             normalise there is one more, `normaliser`.
-        bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
-            are in.
+        continuous_head: how outputs become a continuous action.
         as_general: the record that its program takes, for a record of its own.
         general: name of the algorithm that it is a special case of, else empty.
     """
@@ -73,9 +75,11 @@ class Algorithm:
     continuous: bool
     stride: Callable[[Record], int]
     create: Callable[[Environment, Record, int, npt.DTypeLike], State]
-    bind: Callable[[State, Environment, Record], Bound]
+    agent_of: Callable[[State, Environment, Record], Any]
+    train: Program
+    outside: Callable[[Member, Any, Record, Worlds], Callable[[int], None]]
     parts: Mapping[str, type]
-    bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
+    continuous_head: int
     as_general: Callable[[Record], Record] = unchanged
     general: str = ""
 
@@ -83,6 +87,28 @@ class Algorithm:
     def page(self) -> str:
         """The page that lists its hyperparameters."""
         return f"autorl/population/{self.general or self.name}.py"
+
+    def bind(
+        self, state: State, environment: Environment, hp: Record, worlds: Worlds | None = None
+    ) -> Bound:
+        """Put scratch memory around a state.
+
+        `worlds` are the environments outside the compiled program, None for native ones.
+        """
+        hp = self.as_general(hp)
+        member: Member = state["member"]
+        normaliser_of(state, environment, float(hp.gamma))
+        agent = self.agent_of(state, environment, hp)
+        functions = environment.functions(member.parameters.dtype)
+
+        def advance(iterations: int) -> None:
+            self.train(member, agent, hp, limits(environment), *functions, iterations)
+
+        return Bound(
+            advance if worlds is None else self.outside(member, agent, hp, worlds),
+            agent[0],
+            ARGMAX if environment.n_actions else self.continuous_head,
+        )
 
 
 def special_case(
@@ -102,10 +128,6 @@ def special_case(
         settings=settings,
         create=lambda environment, hp, key, dtype: general.create(
             environment, as_general(hp), key, dtype
-        ),
-        bind=lambda state, environment, hp: general.bind(state, environment, as_general(hp)),
-        bind_outside=lambda state, environment, hp, worlds: general.bind_outside(
-            state, environment, as_general(hp), worlds
         ),
         as_general=as_general,
         general=general.name,

@@ -127,9 +127,9 @@ def _acting(
     count: int,
     normaliser: Normaliser | None,
 ) -> tuple[Array, Callable[[int], Array]]:
-    """Return rows for `count` observations, and what gives the best actions in the first ones.
+    """Return rows for observations, and what acts on the first ones.
 
-    Observations are filled in as they are; actions are what environments receive.
+    `count` observations are filled in as they are; actions are what environments receive.
     """
     policy = with_rows(policy, count)
     shape = (count, environment.observation_size)

@@ -228,7 +228,7 @@ def _restore_counters(
 
 
 def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
-    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    agent = ppo.make_agent(state, environment, hp)
     policy = model.policy
     _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net])
     _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net])

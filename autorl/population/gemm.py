@@ -1,6 +1,6 @@
 """Register-tiled products of small row-major matrices.
 
-`gemm(out, a, b, start, gate, then, rows, columns, depth)` computes `out = start + a @ b`. A tile of the result
+`gemm` computes `out = start + a @ b`. A tile of the result
 stays in vector registers while the inner dimension is walked; each step broadcasts one element of
 `a` per row and multiplies it into a row of `b` by fused multiply-add. Every element of the result
 is the same chain of operations (start, then k = 0, 1, ...) whatever tile it falls into: results

@@ -57,9 +57,9 @@ class Normaliser(NamedTuple):
 
 
 def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict[str, Normaliser]:
-    """Make the statistics of a new state, which have seen nothing, by their name, if any.
+    """Make the statistics of a new state by their name, if any.
 
-    `gamma` is the agent's, as `settings` takes it.
+    They have seen nothing. `gamma` is the agent's, as `settings` takes it.
     """
     if environment.normalize is None:
         return {}
@@ -154,7 +154,7 @@ def normalise(normaliser: Normaliser, rows: Array) -> None:
 
 @exact
 def scaled(normaliser: Normaliser, reward: float) -> float:
-    """Return a reward scaled by the present statistics, if rewards are, in single precision."""
+    """Scale a reward if rewards are, and round it to single precision."""
     value = float(reward)
     if normaliser.settings[NORM_REWARD] != 0.0:
         bound = normaliser.settings[CLIP_REWARD]
@@ -253,9 +253,9 @@ def learn_step(
     rewards: Array,
     ended: Array,
 ) -> None:
-    """Learn from one step of all environments, and scale its rewards in place.
+    """Learn from a step of all environments, and scale its rewards.
 
-    It is `VecNormalize.step_wait`. `inputs` are scratch memory.
+    In place, as `VecNormalize.step_wait` does. `inputs` are scratch memory.
     """
     if normaliser is not None:
         look(None, member, world, inputs)
@@ -267,9 +267,9 @@ def learn_step(
 def normalised_step(
     normaliser: Normaliser, rows: Array, rewards: Array, ended: Array, finals: Array
 ) -> None:
-    """Learn from one step of all environments outside, and normalise it in place.
+    """Learn from a step of environments outside, and normalise it.
 
-    It is `VecNormalize.step_wait`.
+    In place, as `VecNormalize.step_wait` does.
 
     Args:
         normaliser: learns.

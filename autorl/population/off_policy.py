@@ -11,24 +11,23 @@ rewards are the task's, whatever is normalised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.engine import Algorithm, State
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import ARGMAX, SQUASHED
+from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, Settings, scheduled
 from autorl.population.kernels import Array, Program, inlined_kernel, kernel, program
-from autorl.population.members import STEPS, Member, World, is_finite, new_member, restart
-from autorl.population.members import advance as advance_one
-from autorl.population.networks import ACTIVATIONS, Network
+from autorl.population.members import STEPS, Member, World, advance, is_finite, new_member, restart
+from autorl.population.networks import ACTIVATIONS
 from autorl.population.normalisation import (
     begin_observed,
     copy_rows,
     learn_step,
     look,
-    normaliser_of,
     normaliser_part,
 )
 from autorl.population.outside import Step, Worlds, no_step
@@ -211,42 +210,8 @@ def make_algorithm(
 ) -> Algorithm:
     """Make an algorithm of its loop.
 
-    The first field of an agent is the network that acts, `parts` are those of a state besides
-    member and memory.
+    `parts` are those of a state besides member and memory.
     """
-    head = ARGMAX if discrete else SQUASHED
-
-    def bind(state: State, environment: Environment, hp: Record) -> Bound:
-        member = state["member"]
-        normaliser_of(state, environment, float(hp.gamma))
-        agent = make_agent(state, environment, hp)
-        functions = environment.functions(member.parameters.dtype)
-
-        def advance_by(iterations: int) -> None:
-            loop.train(member, agent, hp, limits(environment), *functions, iterations)
-
-        policy: Network = agent[0]
-        return Bound(advance_by, policy, head)
-
-    def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
-        normaliser_of(state, environment, float(hp.gamma))
-        agent = make_agent(state, environment, hp)
-        programs = (
-            loop.choose.prepared(state["member"], agent, hp, worlds.observations),
-            loop.learn.prepared(
-                state["member"], agent, hp, no_step(environment, len(worlds.observations)), True
-            ),
-        )
-
-        def advance_by(iterations: int) -> None:
-            if not worlds.started():
-                for index in range(len(worlds.observations)):
-                    loop.after_episode(agent, index)
-            advance(state["member"], agent, hp, worlds, programs, iterations)
-
-        policy: Network = agent[0]
-        return Bound(advance_by, policy, head)
-
     return Algorithm(
         name=name,
         settings=settings,
@@ -254,9 +219,11 @@ def make_algorithm(
         continuous=not discrete,
         stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
         create=create,
-        bind=bind,
+        agent_of=make_agent,
+        train=loop.train,
+        outside=partial(_outside, loop),
         parts={"member": Member, "replay": Replay, **parts},
-        bind_outside=bind_outside,
+        continuous_head=SQUASHED,
     )
 
 
@@ -323,7 +290,7 @@ def step_one(
             high = world.bounds[1, i]
             agent.action[i] = low + 0.5 * (high - low) * (1.0 + action[i])
         action = agent.action
-    reward, terminated, truncated = advance_one(member, world, index, action)
+    reward, terminated, truncated = advance(member, world, index, action)
     world.observe(member.states[index], row[inputs : 2 * inputs])
     over = terminated or truncated
     row[end] = reward * reward_scale
@@ -358,34 +325,38 @@ def remember(replay: Replay, actions: Array, step: Step, reward_scale: float) ->
             row[end + 2] = 1.0 if step.ended[e] else 0.0
 
 
-def advance(
-    member: Member,
-    agent: Any,
-    hp: Record,
-    worlds: Worlds,
-    programs: tuple[Callable[..., None], Callable[..., None]],
-    iterations: int,
-) -> None:
-    """Advance a member by rounds of steps and their updates.
+def _outside(
+    loop: Loop, member: Member, agent: Any, hp: Record, worlds: Worlds
+) -> Callable[[int], None]:
+    """Make what advances a member by rounds of steps outside and their updates.
 
-    `programs` are `choose` and `learn`. A member that has diverged takes no further rounds.
+    A member that has diverged takes no further rounds.
     """
-    choose, learn = programs
     environment = worlds.environment
     n_envs = len(worlds.observations)
+    choose = loop.choose.prepared(member, agent, hp, worlds.observations)
+    learn = loop.learn.prepared(member, agent, hp, no_step(environment, n_envs), True)
     final = int(hp.train_freq) - 1
-    # No sum of rewards goes on in episodes that begin anew.
-    if hp.n_steps > 1 and not worlds.started():
-        cut(agent.replay, n_envs)
-    worlds.begin()
-    for _ in range(iterations):
-        for index in range(final + 1):
-            choose(member, agent, hp, worlds.observations)
-            actions = agent.actions[:n_envs]
-            # Memory has continuous ones in [-1, 1], the environment within its bounds.
-            step = worlds.step(actions if environment.n_actions else environment.stretched(actions))
-            learn(member, agent, hp, step, index == final)
-        # No simulator takes actions that are not finite.
-        if not is_finite(member):
-            break
-    worlds.note_episodes()
+
+    def advance_by(iterations: int) -> None:
+        if not worlds.started():
+            for index in range(n_envs):
+                loop.after_episode(agent, index)
+            # No sum of rewards goes on in episodes that begin anew.
+            if hp.n_steps > 1:
+                cut(agent.replay, n_envs)
+        worlds.begin()
+        for _ in range(iterations):
+            for index in range(final + 1):
+                choose(member, agent, hp, worlds.observations)
+                actions = agent.actions[:n_envs]
+                # Memory has continuous ones in [-1, 1], the environment within its bounds.
+                if not environment.n_actions:
+                    actions = environment.stretched(actions)
+                learn(member, agent, hp, worlds.step(actions), index == final)
+            # No simulator takes actions that are not finite.
+            if not is_finite(member):
+                break
+        worlds.note_episodes()
+
+    return advance_by

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from autorl.population import rng
 from autorl.population.descent import ADAM, OPTIMIZERS, clip_scale, descend, rmsprop
 from autorl.population.elementary import exp
-from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.engine import Algorithm, State
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import ARGMAX, MEAN
+from autorl.population.evaluation import MEAN
 from autorl.population.hyperparameters import Fixed, Record, Setting, scheduled
 from autorl.population.kernels import Array, aligned_zeros, inlined_kernel, kernel, program
 from autorl.population.members import (
@@ -60,7 +60,6 @@ from autorl.population.normalisation import (
     begin_observed,
     learn_step,
     look,
-    normaliser_of,
     normaliser_part,
     see,
 )
@@ -171,13 +170,12 @@ def initial_parameters(
     return parameters
 
 
-def make_agent(
-    parameters: Array, environment: Environment, hp: Record, normaliser: Normaliser | None = None
-) -> Agent:
-    """Make networks over the flat parameters, with scratch memory.
+def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
+    """Make networks over the state's parameters, and scratch memory.
 
     Their gradients lie in one array too.
     """
+    parameters = state["member"].parameters
     actor, critic = network_sizes(environment, hp)
     split = parameter_count(actor)
     end = parameter_count(actor) + parameter_count(critic)
@@ -198,7 +196,7 @@ def make_agent(
         columns=np.zeros((3, rows)),
         action=np.zeros(environment.action_size),
         cut=np.zeros(rows, np.int64),
-        normaliser=normaliser,
+        normaliser=state.get("normaliser"),
     )
 
 
@@ -535,25 +533,8 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     return {"member": member, **normaliser_part(environment, int(hp.n_envs), float(hp.gamma))}
 
 
-def bind(state: State, environment: Environment, hp: Record) -> Bound:
-    """Put agent and rollout memory around the member of `state`."""
-    member: Member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(member.parameters, environment, hp, state.get("normaliser"))
-    functions = environment.functions(member.parameters.dtype)
-
-    def advance_by(iterations: int) -> None:
-        train(member, agent, hp, limits(environment), *functions, iterations)
-
-    return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
-
-
-def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
-    """Put agent and rollout memory around a member whose environments are outside."""
-    member: Member = state["member"]
-    # The settings are those of `hp`; `worlds` have the statistics.
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(member.parameters, environment, hp)
+def outside(member: Member, agent: Agent, hp: Record, worlds: Worlds) -> Callable[[int], None]:
+    """Make what advances a member whose environments are outside."""
     programs = (
         choose.prepared(member, agent, 0),
         propagate.prepared(agent.critic, agent.inputs, 0),
@@ -567,7 +548,7 @@ def bind_outside(state: State, environment: Environment, hp: Record, worlds: Wor
             if not is_finite(member):
                 return
 
-    return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
+    return advance_by
 
 
 ALGORITHM = Algorithm(
@@ -577,7 +558,9 @@ ALGORITHM = Algorithm(
     continuous=True,
     stride=lambda hp: int(hp.n_steps) * int(hp.n_envs),
     create=create,
-    bind=bind,
+    agent_of=make_agent,
+    train=train,
+    outside=outside,
     parts={"member": Member},
-    bind_outside=bind_outside,
+    continuous_head=MEAN,
 )

@@ -200,7 +200,9 @@ def n_step_return(
 
 @kernel
 def take_rows(agent: Any, rows: Array, first: int) -> None:
-    """Fill an agent's `observations` with those of rows of the memory, as networks take them.
+    """Fill an agent's `observations` with those of rows of the memory.
+
+    They are as networks take them.
 
     `first` is their first column: 0 for s, the observation size for s'.
     """

@@ -95,7 +95,7 @@ def _run(algorithm: engine.Algorithm, discrete: bool) -> None:
     state = algorithm.create(environment, hp, 0, np.float32)
     with outside.worlds_of(environment, state) as worlds:
         assert worlds is not None
-        bound = algorithm.bind_outside(state, environment, hp, worlds)
+        bound = algorithm.bind(state, environment, hp, worlds)
         bound.advance(2)
         engine.evaluation(bound, state, environment, [0])
 

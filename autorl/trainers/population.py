@@ -151,7 +151,7 @@ class PopulationTrainer(AgentTrainer):
         of_worlds: list[bytes] = []
         with worlds_of(environment, state) as worlds:
             notes += _resume(worlds, segment, parent)
-            bound = self._bind(state, environment, hp, worlds)
+            bound = self.algorithm.bind(state, environment, hp, worlds)
             try:
                 course.problem = self._advance(course, bound, state, environment, stride)
             except NotFiniteError as error:
@@ -343,13 +343,6 @@ class PopulationTrainer(AgentTrainer):
         # Episodes in progress cannot be spread over another number of environments.
         changed = engine.set_environments(state, environment, int(hp.n_envs))
         return state, parent, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
-
-    def _bind(
-        self, state: engine.State, environment: Environment, hp: Record, worlds: Worlds | None
-    ) -> engine.Bound:
-        if worlds is None:
-            return self.algorithm.bind(state, environment, hp)
-        return self.algorithm.bind_outside(state, environment, hp, worlds)
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
         """Return the hyperparameters as the compiled program reads them at first.

@@ -1,7 +1,5 @@
 """Reports of `benchmarks/`: names, ranks, comparisons, kept cells."""
 
-from types import SimpleNamespace
-
 import arlbench_replay
 import asking
 import cells
@@ -19,10 +17,6 @@ from autorl import optimizers
 from autorl.core.types import Config
 
 
-def proposals(*made):
-    return [SimpleNamespace(config=config, informed=by, baseline=False) for config, by in made]
-
-
 def test_every_optimizer_that_learns_is_named_without_its_model():
     learning = {name for name in optimizers.names() if optimizers.find(name).learns}
     originals = {name for name in comparisons.WITHOUT_MODEL if name not in optimizers.names()}
@@ -33,11 +27,6 @@ def test_every_optimizer_that_learns_is_named_without_its_model():
 def test_what_an_original_tried_is_counted_as_proposals_are():
     tried = [optimizers_tables.Tried(Config(x=number), informed=number > 0) for number in (0, 1, 1)]
     assert asking.count(tried) == {"informed": 1, "new": 2}
-
-
-def test_a_promotion_is_no_new_configuration():
-    made = proposals(("a", False), ("b", False), ("a", True), ("c", True), ("c", True))
-    assert asking.count(made) == {"informed": 1, "new": 3}
 
 
 @pytest.mark.parametrize(
@@ -136,16 +125,6 @@ def test_the_code_version_ignores_what_only_prints_and_sees_what_measures(monkey
     cells.code_version.cache_clear()
 
 
-def test_the_estimate_takes_times_of_any_version(tmp_path):
-    path = tmp_path / "raw.jsonl"
-    Raw(path, "old").keep(Cell("live", "task", "tpe", 0), {"seconds": 120.0})
-    wanted = [Cell("live", "task", method, 0) for method in ("tpe", "gp")]
-    wanted.append(Cell("tables", "task", "tpe", 0))
-    text = Raw(path, "new").estimate(wanted)
-    assert text.startswith("3 cells to run: about 4 CPU-minutes (live 4.0, tables 0.0)")
-    assert text.endswith("of 1 of them nothing is recorded and nothing is counted")
-
-
 # -- the whole report --------------------------------------------------------------------------------------------------
 
 
@@ -176,26 +155,6 @@ def test_the_live_report_labels_and_leaves_unranked_what_was_random_search():
     assert "| smac | 4 | 12 of 16 |" in text
     assert "the 3 comparisons of a table" in text
     assert text.count(f"| {optimizers_report.DEFAULT} |") == 2
-
-
-def test_each_judge_has_a_table_of_its_own():
-    rng, wanted, raw = np.random.default_rng(0), [], Raw(None, "code")
-    for task, judge in (("a", "nearest"), ("b", "nearest"), ("c", "forest")):
-        for method in ("random", "tpe"):
-            for repeat in range(3):
-                wanted.append(Cell("tables", task, method, repeat))
-                quality = 0.8 if judge == "forest" else None
-                figures = {"judged": rng.random(), "judge": judge, "correlation": quality}
-                counted = {"informed": 22 * (method == "tpe"), "new": 32}
-                raw.keep(wanted[-1], figures | counted)
-    text = optimizers_report.report(raw, wanted, ["tables"], ray=False)
-    nearest, _, forest = text.partition("### Judged by a random forest")
-    assert "### Judged by the nearest recorded configuration" in nearest
-    assert "favours search that spreads out" in " ".join(nearest.split())
-    assert "| a | - |" in nearest
-    assert "| b | - |" in nearest
-    assert "| c | 0.80 |" in forest
-    assert "| c |" not in nearest
 
 
 # -- ARLBench ----------------------------------------------------------------------------------------------------------
@@ -238,17 +197,6 @@ def test_arlbench_is_compared_like_for_like_first():
     }  # fmt: skip
     assert "| SMAC3, forest |" in random
     assert "rank of SMAC" in published
-
-
-def test_arlbench_estimates_from_other_versions_and_takes_up_its_own():
-    table = replayed(2)
-    records = {result["task"]: result["engines"] for result in table.results}
-    engines = ["random", "smac", "gp"]
-    text = arlbench_replay.estimate({"old": records, "new": {}}, {}, list(records), engines)
-    minutes = "about 4 CPU-minutes, without gp, of which nothing is recorded"
-    assert text == f"6 engines on a task to run: {minutes}"
-    text = arlbench_replay.estimate({"new": records}, records, list(records), ["random", "smac"])
-    assert text == "0 engines on a task to run: about 0 CPU-minutes"
 
 
 # -- RLHF --------------------------------------------------------------------------------------------------------------

@@ -88,9 +88,3 @@ def test_a_long_docstring_is_no_long_code(tmp_path):
 )
 def test_verbs_are_told_from_nouns(text, expected):
     assert house.begins_with_verb(text) is expected
-
-
-def test_the_table_has_a_row_per_room(counts):
-    lines = house.table([list(house.COLUMNS), house.row_of("room", counts)]).splitlines()
-    assert len(lines) == 3
-    assert len({len(line) for line in lines}) == 1

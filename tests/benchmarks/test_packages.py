@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tarfile
 import zipfile
 
 import new_user
@@ -39,17 +38,3 @@ def test_packages_hold_what_they_need_and_no_more(packages, capsys):
         ).stdout.splitlines()
         assert {f"autorl/_shipped/{name}" for name in tracked} <= {*shipped}
         assert len(tracked) > 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [("tests/test_x.py", "should not have"), ("benchmarks/results/x.md", "should not have")],
-)
-def test_what_is_not_the_users_is_noticed(packages, tmp_path, name, complaint):
-    (wheel,) = packages.glob("*.whl")
-    (tmp_path / wheel.name).write_bytes(wheel.read_bytes())
-    with tarfile.open(tmp_path / "autorl-0.tar.gz", "w:gz") as archive:
-        archive.add(__file__, f"autorl-0/{name}")
-    with pytest.raises(SystemExit, match=complaint):
-        new_user.check_contents(tmp_path)

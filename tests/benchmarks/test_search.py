@@ -3,7 +3,6 @@
 import math
 from itertools import product
 
-import comparisons
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +11,6 @@ import search_report
 import search_rows
 import search_tasks
 from cells import Cell, Raw
-from scipy import stats
 
 from autorl.core.types import Config
 from autorl.study import Study
@@ -80,16 +78,6 @@ def test_tables_of_sac_are_opened_by_the_examination_alone(tmp_path):
         search.options([*arguments, "--tasks", "brax_ant_sac"])
 
 
-def test_the_page_says_the_command_without_folders_of_the_machine(tmp_path):
-    (tmp_path / "landscapes").mkdir()
-    (tmp_path / "landscapes" / "cc_cartpole_ppo.csv.gz").touch()
-    arguments = ["--data", str(tmp_path), "--raw", str(tmp_path / "raw.json"), "--parts", "table"]
-    arguments += ["--rows", "random, racing", "--no-baseline"]
-    rows = f"--rows '{search_rows.REFERENCE}' 'random, racing'"
-    said = f"--data DIR --repeats 20 --parts table {rows} --no-baseline"
-    assert search.command_of(search.options(arguments)) == said
-
-
 def test_a_misleading_landscape_has_reversed_ranks_and_the_same_scores(folders):
     whole, swapped = (
         search_tasks.Task("toy", place["toy_first_dqn"], "table").table
@@ -135,13 +123,6 @@ def test_a_study_is_told_and_judged_by_what_answers(task):
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
-
-
-def test_rows_are_those_this_version_can_run():
-    names = search_rows.rows()
-    some = {search_rows.REFERENCE, "random, fixed 1", "random, racing", "tpe, fixed 3"}
-    assert some <= set(names)
-    assert not search_rows.is_available(search_rows.Row({"name": "no such optimizer"}, "fixed 3"))
 
 
 def test_a_study_trains_the_tuning_seeds_of_its_repeat_alone(task, folders, monkeypatch):
@@ -236,14 +217,6 @@ def test_a_multiplier_beyond_the_curve_is_a_bound():
     assert search_report.multiplier_text(beyond, 24) == "> 32 [> 32, > 32]"
 
 
-def test_an_interval_over_tasks_is_students():
-    differences = np.array([0.1, 0.3, -0.1, 0.2])
-    expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
-    found = comparisons.over_tasks(differences)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert comparisons.over_tasks(differences[:1]).verdict == "not told apart"
-
-
 def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
     """Cells with made-up results: each method's score, a little noise by task."""
     raw, cells = Raw(None, "code"), []
@@ -275,12 +248,6 @@ def test_the_page_names_what_ran_compares_and_says_what_is_missing():
     assert "| 0.90 | 0.50 | 4 |" in text
 
 
-def test_multipliers_over_plain_draws_stand_beside_those_over_the_reference():
-    raw, cells = finished({search_rows.REFERENCE: 0.3, search_rows.PLAIN: 0.25})
-    text = search_report.report(raw, cells, 0, "--data DIR")
-    assert "| multiplier | multiplier, plain | by the model |" in text
-
-
 def test_a_row_that_lacks_a_task_is_left_out():
     raw, cells = finished({search_rows.REFERENCE: 0.3, "tpe, fixed 3": 0.35})
     lacking = (search_rows.at_runs("tpe, fixed 3", 32), "b_y_dqn")
@@ -288,16 +255,3 @@ def test_a_row_that_lacks_a_task_is_left_out():
     measured = search_report.Measured.of(raw, whole, "table", "dqn")
     assert measured.methods(32) == [search_rows.REFERENCE]
     assert measured.methods(96) == [search_rows.REFERENCE, "tpe, fixed 3"]
-
-
-def test_a_row_may_be_measured_with_one_budget_alone(tmp_path):
-    (tmp_path / "landscapes").mkdir()
-    (tmp_path / "landscapes" / "cc_cartpole_dqn.csv.gz").touch()
-    arguments = ["--data", str(tmp_path), "--runs", "32", "--no-baseline", "--repeats", "1"]
-    given = search.options([*arguments, "--parts", "table", "--rows", "tpe, fixed 3"])
-    assert [cell.method for cell in search.wanted(given)] == [
-        "random, fixed 3; curve",
-        "random, fixed 3; 32 runs",
-        "tpe, fixed 3; 32 runs",
-    ]
-    assert search.command_of(given).endswith("--runs 32 --no-baseline")

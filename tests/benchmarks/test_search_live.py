@@ -107,9 +107,3 @@ def test_the_page_orders_rows_compares_with_random_and_counts_whole_repeats_alon
     assert rows[2].startswith("| tpe, adaptive | 1.000 |")
     assert "| above |" in rows[2]
     assert rows[3].startswith("| random, fixed 3 | 0.454 | +0.000 |")
-
-
-def test_a_loss_beyond_what_is_allowed_is_said():
-    worse = {"random, fixed 3": [100.0, 99.0, 98.0], "tpe, adaptive": [50.0, 40.0, 45.0]}
-    raw, cells = recorded([worse, worse])
-    assert "more than 2% of the range below" in search_live.report(raw, cells, 0, 32)

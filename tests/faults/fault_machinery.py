@@ -19,12 +19,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import fault_errnos
 import fault_files
+import psutil
 from fault_studies import KINDS, WORKERS, write_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +63,7 @@ _CODES = {
     signal.SIGHUP: (129,),
     signal.SIGQUIT: (-3, 131),
 }
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _STOPPED = "stopped"  # SIGSTOP, then SIGCONT
 
 
@@ -108,9 +110,6 @@ class Verdict:
     own_folders: int = 0
     seconds: float = 0.0
     missed: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass
@@ -249,14 +248,11 @@ def wait_for_events(session: Session, study: Path, count: int) -> bool:
 
 def members(marker: str) -> dict[int, int]:
     """Process ids with the marker in their environment, and their parents."""
-    wanted, members = f"{MARKER}={marker}".encode() + b"\0", dict[int, int]()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                if wanted in (entry / "environ").read_bytes() + b"\0":
-                    status = (entry / "stat").read_text().rpartition(")")[2].split()
-                    if status[0] not in "ZX":
-                        members[int(entry.name)] = int(status[1])
+    members = dict[int, int]()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARKER) == marker and process.status() not in _ENDED:
+                members[process.pid] = process.ppid()
     return members
 
 

@@ -33,8 +33,69 @@ for step in range(state["step"] + 1, until + 1):
 if "--save" in values:
     (Path(values["--save"]) / "state.json").write_text(json.dumps(state))
 """
-_X = {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.2}}
-_SEEDS = {"tuning": 2, "test": 2}
+PARALLEL = """
+parallelism: 3
+executor: {name: processes, workers: 2}
+keep: {checkpoints: lineage}
+seeds: {tuning: 2, test: 2}
+"""
+POPULATION = """
+trainer: population/ppo
+environment: CartPole-v1
+space:
+  learning_rate: {type: float, lower: 1.0e-4, upper: 1.0e-2, scale: log, default: 1.0e-3, changeable: true}
+  n_steps: {type: constant, value: 64}
+fidelity: {steps: 256, evaluations: 2, episodes: 2}
+budget: {runs: 12}
+executor: {workers: 2}
+"""
+PBT = "optimizer: {name: pbt, population: 3, generations: 4, quantile: 0.4, ready: 0.25}"
+SB3 = """
+trainer: {name: sb3/dqn, kwargs: {learning_starts: 20, buffer_size: 200}}
+environment: CartPole-v1
+space: {learning_rate: {type: float, lower: 1.0e-4, upper: 1.0e-2, scale: log}}
+fidelity: {steps: 80, evaluations: 2, episodes: 2}
+budget: {runs: 2}
+seeds: {tuning: 1, test: 1}
+test: {baseline: false}
+optimizer: asha
+parallelism: 2
+"""
+RACING = """
+trainer: {name: "python:crashing:train", kwargs: {metric: eval_return}}
+space: {x: {type: float, lower: 0.0, upper: 1.0, default: 0.2}}
+fidelity: {steps: 10, evaluations: 2}
+budget: {runs: 20}
+seeds: {tuning: 4, test: 3}
+evaluation: {seeds: racing, min: 2, max: 4}
+optimizer: random
+keep: null
+"""
+COMMAND = """
+trainer:
+  name: command
+  kwargs:
+    command: "{python} train.py --seed {seed} --until {until}"
+    checkpoint_flag: --load
+    save_flag: --save
+    metrics: {step: step, map: {eval_return: eval_return}}
+space: {x: {type: float, lower: 0.0, upper: 1.0, default: 0.2}}
+fidelity: {steps: 12, evaluations: 3}
+budget: {runs: 12}
+optimizer: {name: random, stop: median, rungs: 3}
+"""
+TRL = """
+trainer: {name: trl/rloo, kwargs: {per_device_train_batch_size: 8, guard: 0}}
+environment: letters-goldproxy
+space:
+  learning_rate: {type: float, lower: 1.0e-4, upper: 1.0e-3, scale: log}
+  num_generations: {type: constant, value: 4}
+fidelity: {steps: 2, evaluations: 2, episodes: 8}
+budget: {runs: 3}
+seeds: {tuning: 1, test: 1}
+optimizer: {name: random, stop: median, rungs: 2}
+parallelism: 2
+"""
 
 
 @dataclass(frozen=True)
@@ -54,141 +115,38 @@ class Kind:
     needs: str | None = None
 
 
-def _population(optimizer: Any, **changes: Any) -> Kind:
-    space = {
-        "learning_rate": {
-            "type": "float",
-            "lower": 1e-4,
-            "upper": 1e-2,
-            "scale": "log",
-            "default": 1e-3,
-            "changeable": True,
-        },
-        "n_steps": {"type": "constant", "value": 64},
-    }
-    study = {
-        "trainer": "population/ppo",
-        "environment": "CartPole-v1",
-        "space": space,
-        "fidelity": {"steps": 256, "evaluations": 2, "episodes": 2},
-        "budget": {"runs": 12},
-        "seeds": _SEEDS,
-        "optimizer": optimizer,
-        "parallelism": 3,
-        "executor": {"workers": 2},
-        "keep": {"checkpoints": "lineage"},
-    }
-    return Kind(study | changes)
+def _kind(*parts: str, **fields: Any) -> Kind:
+    """A kind of study of parts of a study file, in which later ones count and null takes out."""
+    study: dict[str, Any] = {}
+    for part in (PARALLEL, *parts):
+        study |= yaml.safe_load(part)
+    return Kind({key: value for key, value in study.items() if value is not None}, **fields)
 
 
+_SCRIPTED = {"files": {"train.py": SCRIPT}}
 KINDS: dict[str, Kind] = {
-    "population/tpe": _population("tpe"),
-    "population/pbt": _population(
-        {"name": "pbt", "population": 3, "generations": 4, "quantile": 0.4, "ready": 0.25}
-    ),
-    "population/asha": _population("asha"),
-    "sb3/asha": Kind(
-        {
-            "trainer": {"name": "sb3/dqn", "kwargs": {"learning_starts": 20, "buffer_size": 200}},
-            "environment": "CartPole-v1",
-            "space": {
-                "learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2, "scale": "log"}
-            },
-            "fidelity": {"steps": 80, "evaluations": 2, "episodes": 2},
-            "budget": {"runs": 2},
-            "seeds": {"tuning": 1, "test": 1},
-            "test": {"baseline": False},
-            "optimizer": "asha",
-            "parallelism": 2,
-            "executor": {"name": "processes", "workers": 2},
-            "keep": {"checkpoints": "lineage"},
-        },
-        needs="stable_baselines3",
-    ),
-    "racing": Kind(
-        {
-            "trainer": {"name": "python:crashing:train", "kwargs": {"metric": "eval_return"}},
-            "space": _X,
-            "fidelity": {"steps": 10, "evaluations": 2},
-            "budget": {"runs": 20},
-            "seeds": {"tuning": 4, "test": 3},
-            "evaluation": {"seeds": "racing", "min": 2, "max": 4},
-            "optimizer": "random",
-            "parallelism": 3,
-            "executor": {"name": "processes", "workers": 2},
-        },
-        files={"crashing.py": CRASHING},
-    ),
-    "command": Kind(
-        {
-            "trainer": {
-                "name": "command",
-                "kwargs": {
-                    "command": "{python} train.py --seed {seed} --until {until}",
-                    "checkpoint_flag": "--load",
-                    "save_flag": "--save",
-                    "metrics": {"step": "step", "map": {"eval_return": "eval_return"}},
-                },
-            },
-            "space": _X,
-            "fidelity": {"steps": 12, "evaluations": 3},
-            "budget": {"runs": 12},
-            "seeds": _SEEDS,
-            "optimizer": {"name": "random", "stop": "median", "rungs": 3},
-            "parallelism": 3,
-            "executor": {"name": "processes", "workers": 2},
-            "keep": {"checkpoints": "lineage"},
-        },
-        files={"train.py": SCRIPT},
-        roles=("worker", "fork server", "script"),
-    ),
-    "trl": Kind(
-        {
-            "trainer": {
-                "name": "trl/rloo",
-                "kwargs": {"per_device_train_batch_size": 8, "guard": 0},
-            },
-            "environment": "letters-goldproxy",
-            "space": {
-                "learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-3, "scale": "log"},
-                "num_generations": {"type": "constant", "value": 4},
-            },
-            "fidelity": {"steps": 2, "evaluations": 2, "episodes": 8},
-            "budget": {"runs": 3},
-            "seeds": {"tuning": 1, "test": 1},
-            "optimizer": {"name": "random", "stop": "median", "rungs": 2},
-            "parallelism": 2,
-            "executor": {"name": "processes", "workers": 2},
-            "keep": {"checkpoints": "lineage"},
-        },
-        needs="trl",
-    ),
+    "population/tpe": _kind(POPULATION, "optimizer: tpe"),
+    "population/pbt": _kind(POPULATION, PBT),
+    "population/asha": _kind(POPULATION, "optimizer: asha"),
+    "sb3/asha": _kind(SB3, needs="stable_baselines3"),
+    "racing": _kind(RACING, files={"crashing.py": CRASHING}),
+    "command": _kind(COMMAND, **_SCRIPTED, roles=("worker", "fork server", "script")),
+    "trl": _kind(TRL, needs="trl"),
 }
-_SCRIPTED = {key: value for key, value in KINDS["command"].study.items() if key != "executor"}
 # They pause, so that a fault strikes in the middle, and cost next to no CPU time.
-_PAUSING = {
-    "name": "command",
-    "kwargs": {
-        **_SCRIPTED["trainer"]["kwargs"],
-        "command": "{python} train.py --seed {seed} --until {until} --pause 0.4",
-    },
-}
+_PAUSING = COMMAND.replace("{until}", "{until} --pause 0.4").replace(
+    "0.2}", "0.2, changeable: true}"
+)
 WORKERS: dict[str, Kind] = {
-    f"workers/{name}": Kind(
-        {
-            **_SCRIPTED,
-            "trainer": _PAUSING,
-            "space": {"x": {**_X["x"], "changeable": True}},
-            "executor": {"name": "in_process"},
-            "optimizer": optimizer,
-            "budget": {"runs": runs},
-        },
-        files={"train.py": SCRIPT},
+    f"workers/{name}": _kind(
+        _PAUSING,
+        f"executor: {{name: in_process}}\noptimizer: {optimizer}\nbudget: {{runs: {runs}}}",
+        **_SCRIPTED,
     )
     for name, optimizer, runs in (
         ("tpe", "tpe", 16),
         ("asha", "asha", 10),
-        ("pbt", {"name": "pbt", "population": 4}, 16),
+        ("pbt", "{name: pbt, population: 4}", 16),
     )
 }
 """Studies of three optimizers whose segments are a script that can be killed at any moment."""

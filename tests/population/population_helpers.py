@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autorl.population import engine, ppo
+from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.hyperparameters import record
 from autorl.population.normalisation import normaliser_of
@@ -62,19 +62,9 @@ def trained_in_python(
     _, hp, state = make(name, key, environment, np.float64, **config)
     page = importlib.import_module(f"autorl.population.{name}")
     normaliser_of(state, environment, float(hp.gamma))
-    agent = (
-        ppo_parts(hp, state, environment)[0]
-        if name == "ppo"
-        else page.make_agent(state, environment, hp)
-    )
+    agent = page.make_agent(state, environment, hp)
     functions = (environment.reset, environment.step, environment.observe)
     arguments = (state["member"], agent, hp, engine.limits(environment), *functions, iterations)
     with np.errstate(over="ignore"):
         getattr(page, "LOOP", page).train.py_func(*arguments)
     return state
-
-
-def ppo_parts(hp: Any, state: Any, environment: Environment) -> tuple[ppo.Agent, ppo.Rollout]:
-    """Agent and rollout memory of a PPO member."""
-    agent = ppo.make_agent(state["member"].parameters, environment, hp, state.get("normaliser"))
-    return agent, agent.rollout

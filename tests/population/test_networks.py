@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population_helpers import CARTPOLE, SMALL, advanced, make, ppo_parts
+from population_helpers import CARTPOLE, SMALL, advanced, make
 
-from autorl.population import networks, rng
+from autorl.population import networks, ppo, rng
 from autorl.population.descent import adam
 from autorl.population.networks import layer_table, layer_views, network, orthogonal, uniform_fan_in
 
@@ -108,7 +108,7 @@ def test_a_transpose_leaves_what_is_wider(shape):
 def test_padding_weights_stay_zero():
     state = advanced("ppo", 1, (3,), **{**SMALL, "net_width": 5})
     _, hp, _ = make("ppo", 1, **{**SMALL, "net_width": 5})
-    agent, _ = ppo_parts(hp, state, CARTPOLE)
+    agent = ppo.make_agent(state, CARTPOLE, hp)
     for net in (agent.actor, agent.critic):
         for index in range(len(net.layers)):
             for values in layer_views(net.parameters, net.layers, index):

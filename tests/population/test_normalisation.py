@@ -84,7 +84,7 @@ def test_every_step_of_a_native_task_is_that_of_vec_normalize(
     limits = (native.time_limit, native.n_actions, native.bounds)
     world = World(native.reset, native.step, native.observe, *limits)
     normaliser = normalisation.normaliser_of(state, native, float(hp.gamma))
-    agent = ppo.make_agent(member.parameters, native, hp, normaliser)
+    agent = ppo.make_agent(state, native, hp)
     seen: list[np.ndarray] = []
     monkeypatch.setattr(ppo, "act", lambda member, agent, t: None)
     monkeypatch.setattr(ppo, "forward", lambda net, rows, n: seen.append(rows[:n].copy()))

@@ -55,7 +55,7 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
     algorithm, hp, state = make(name, 3, environment, np.float64, **config)
     member = state["member"]
     worlds = Worlds(environment, member, state.get("normaliser"))
-    algorithm.bind_outside(state, environment, hp, worlds).advance(1)
+    algorithm.bind(state, environment, hp, worlds).advance(1)
     size = environment.observation_size
     rows = state["replay"].rows[:150].reshape(50, n_envs, -1)
     _, _, fresh = make(name, 3, environment, np.float64, **config)

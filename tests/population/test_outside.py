@@ -53,7 +53,7 @@ def _collected(environment_id, n_envs=3, normalize=None, **config):
     _, hp, state = make(
         "ppo", 3, environment, np.float64, **{**SMALL, "n_steps": 50, "n_envs": n_envs, **config}
     )
-    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    agent = ppo.make_agent(state, environment, hp)
     worlds = Worlds(environment, state["member"], state.get("normaliser"))
     programs = (ppo.choose.py_func, outside.propagate.py_func)
     ppo.collect_outside(state["member"], agent, hp, worlds, programs)
@@ -211,7 +211,7 @@ def test_numbers_of_a_task_that_are_not_finite_end_a_run_as_diverged(broken, act
 def test_evaluation_is_a_function_of_its_seeds_alone():
     environment = outside_environment(EnvironmentSpec(PENDULUM))
     _, hp, state = make("ppo", 1, environment, **SMALL)
-    bound = ppo.bind_outside(state, environment, hp, Worlds(environment, state["member"]))
+    bound = ppo.ALGORITHM.bind(state, environment, hp, Worlds(environment, state["member"]))
     seeds = list(range(20))  # more than go side by side
     returns, lengths = evaluate_outside(bound.policy, bound.head, environment, seeds)
     assert (lengths == outside_tasks.SHORT).all()

@@ -66,7 +66,7 @@ def test_training_outside_is_native_training_to_the_bit(case, normalize, monkeyp
     environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make(name, 5, environment, np.float64, **config)
     with outside.worlds_of(environment, state) as worlds:
-        bound = algorithm.bind_outside(state, environment, hp, worlds)
+        bound = algorithm.bind(state, environment, hp, worlds)
         bound.advance(rounds // 2)
         bound.advance(rounds - rounds // 2)
     arrays = engine.to_arrays(state)
@@ -88,7 +88,7 @@ def _collected(name, environment_id, n_envs=3, **config):
     changes = {**SMALL, "train_freq": 50, "learning_starts": 60, "gradient_steps": 0, **config}
     algorithm, hp, state = make(name, 3, environment, np.float64, n_envs=n_envs, **changes)
     worlds = Worlds(environment, state["member"])
-    algorithm.bind_outside(state, environment, hp, worlds).advance(1)
+    algorithm.bind(state, environment, hp, worlds).advance(1)
     worlds.close()
     return environment, hp, state
 
@@ -181,7 +181,7 @@ def test_noise_begins_anew_with_episodes_that_do():
     algorithm, hp, state = make("td3", 1, environment, **config)
     worlds = Worlds(environment, state["member"])
     noise = state["exploration"].noise
-    bound = algorithm.bind_outside(state, environment, hp, worlds)
+    bound = algorithm.bind(state, environment, hp, worlds)
     bound.advance(outside_tasks.SHORT - 1)
     before = noise.copy()
     assert before.all()

@@ -114,7 +114,7 @@ def test_programs_outside_do_what_their_pages_say(name, spec, config, monkeypatc
             )
         algorithm, hp, state = make(name, 5, environment, np.float32, **config)
         with np.errstate(over="ignore"), worlds_of(environment, state) as worlds:
-            algorithm.bind_outside(state, environment, hp, worlds).advance(rounds)
+            algorithm.bind(state, environment, hp, worlds).advance(rounds)
         states.append(state)
     compiled, plain = (state["member"] for state in states)
     assert np.array_equal(compiled.counts, plain.counts)

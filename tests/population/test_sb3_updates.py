@@ -201,14 +201,14 @@ def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
     ends = []
     for _ in range(ITERATIONS):
         before = _copy(state)
-        collected = ppo.make_agent(before["member"].parameters, environment, hp)
+        collected = ppo.make_agent(before, environment, hp)
         begin_observed(None, before["member"], _world(environment), collected.inputs)
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
         _assert_advantages(model, collected, hp)
         model.rollout_buffer = _rollout(collected.rollout, before["member"])
         theirs.clear()
         model.train()
-        agent = ppo.make_agent(state["member"].parameters, environment, hp)
+        agent = ppo.make_agent(state, environment, hp)
         _train(ppo, state, environment, hp, agent)
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))
         after, past = state["member"], before["member"]
@@ -286,10 +286,7 @@ def test_the_compiled_program_stays_with_stable_baselines3(case, iterations, mon
     environment = ENVIRONMENTS[environment_id]
     hp, state, model = _pair(kind, environment, config, monkeypatch, np.float32)
     member, first = state["member"], state["member"].parameters.copy()
-    agent, functions = (
-        ppo.make_agent(member.parameters, environment, hp),
-        environment.functions(np.float32),
-    )
+    agent, functions = (ppo.make_agent(state, environment, hp), environment.functions(np.float32))
     for _ in range(iterations):
         before = _copy(state)["member"]
         ppo.train(member, agent, hp, engine.limits(environment), *functions, 1)
@@ -467,21 +464,17 @@ def test_an_exported_model_learns_on_as_the_engine_does(case, monkeypatch):
     algorithm, of_member, state = make(name, 5, environment, np.float64, **NET, **config)
     hp = a2c.as_ppo(of_member) if name == "a2c" else of_member
     for _ in range(ITERATIONS):
-        _train(
-            ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
-        )
+        _train(ppo, state, environment, hp, ppo.make_agent(state, environment, hp))
     model = export.to_sb3(algorithm, state, environment, of_member)
     model.policy.double()
     export.fill(model, algorithm, state, environment, of_member)  # again, in this precision
     model.set_logger(stable_baselines3.common.logger.Logger(None, []))
     for _ in range(3):
         before = _copy(state)
-        collected = ppo.make_agent(before["member"].parameters, environment, hp)
+        collected = ppo.make_agent(before, environment, hp)
         begin_observed(None, before["member"], _world(environment), collected.inputs)
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
         model.rollout_buffer = _rollout(collected.rollout, before["member"])
-        _train(
-            ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
-        )
+        _train(ppo, state, environment, hp, ppo.make_agent(state, environment, hp))
         model.train()
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))

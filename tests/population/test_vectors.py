@@ -55,7 +55,7 @@ def _collected(spec, n_envs=N_ENVS):
     environment = vector_environment(spec)
     config = {**SMALL, "n_steps": 50, "n_envs": n_envs}
     _, hp, state = make("ppo", 3, environment, np.float64, **config)
-    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    agent = ppo.make_agent(state, environment, hp)
     worlds = VectorWorlds(environment, state["member"])
     ppo.collect_outside(state["member"], agent, hp, worlds, (ppo.choose.py_func, propagate.py_func))
     worlds.close()

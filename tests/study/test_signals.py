@@ -8,9 +8,10 @@ import sqlite3
 import sys
 from contextlib import suppress
 
+import psutil
 import pytest
 from patience import wait_until
-from signal_studies import Session, begun, children, gated_study, hold, parent, release, state
+from signal_studies import Session, begun, children, gated_study, hold, release
 from study_support import table
 
 from autorl.cli import app
@@ -109,9 +110,15 @@ def test_a_stopped_fork_server_is_continued(tmp_path, quiet):
 def test_stopped_workers_do_not_outlive_a_killed_driver(tmp_path, trainer):
     session = held_session(tmp_path, trainer)
     waiting = begun(tmp_path, 2)
-    for pid in (*waiting, *map(parent, waiting)) if trainer == "command" else waiting:
+    for pid in (
+        (*waiting, *(psutil.Process(pid).ppid() for pid in waiting))
+        if trainer == "command"
+        else waiting
+    ):
         os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: all(state(pid) == "T" for pid in waiting))
+    wait_until(
+        lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in waiting)
+    )
     os.kill(session.process.pid, signal.SIGKILL)
     session.end()
     assert session.wait_until_gone()

@@ -36,7 +36,7 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from autorl.core.types import FrozenMap, InputError
 from autorl.population import rng
-from autorl.population.kernels import Array, Function, Kernel, cached, kernel
+from autorl.population.kernels import Array, Function, cached, kernel
 from autorl.population.variants import NATIVE
 
 _STATE = types.Array(types.float64, 1, "C")
@@ -141,6 +141,7 @@ class Environment:
                 )
 
 
+_fixed_tuple: Any = to_fixed_tuple
 # Places of a variant's disturbances; the parameters of the physics follow.
 REWARD_SCALE, OBSERVATION_NOISE, ACTION_NOISE, PHYSICS = range(4)
 # Streams of a step's key; the physics draws from the key itself.
@@ -186,7 +187,7 @@ def declare(
         draw_noise(state[noise:applied], state[values + OBSERVATION_NOISE], key)
 
     def step_variant(state: Array, action: Array, key: int) -> tuple[float, bool]:
-        parameters = to_fixed_tuple(state[values + PHYSICS :], count)
+        parameters = _fixed_tuple(state[values + PHYSICS :], count)
         deviation = state[values + ACTION_NOISE]
         if n_actions > 0:
             state[applied] = disturbed_choice(action[0], deviation, n_actions, key)
@@ -204,13 +205,7 @@ def declare(
 
     limits = {"n_actions": n_actions} if n_actions else {"low": (-top,), "high": (top,)}
     environment = Environment(
-        name,
-        *sizes,
-        native.time_limit,
-        _compiled(reset),
-        cached(step),
-        _compiled(observe),
-        **limits,
+        name, *sizes, native.time_limit, compiled(reset), cached(step), compiled(observe), **limits
     )
     parametrised = replace(
         environment,
@@ -222,8 +217,8 @@ def declare(
     return replace(environment, parametrised=parametrised)
 
 
-def _compiled(function: Any) -> Any:
-    assert isinstance(function, Kernel)
+def compiled(function: Any) -> Any:
+    """Compile a kernel once more, as a function that a program takes."""
     return cached(function.py_func)
 
 

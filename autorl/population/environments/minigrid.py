@@ -26,7 +26,7 @@ import numpy as np
 
 from autorl.core.types import InputError
 from autorl.population import rng
-from autorl.population.environments.base import Environment
+from autorl.population.environments.base import Environment, compiled
 from autorl.population.kernels import Array, cached, exact, kernel
 from autorl.population.variants import GRIDS
 
@@ -423,7 +423,7 @@ FLATTEN = "gymnasium.wrappers:FlattenObservation"
 ONE_HOT = "minigrid.wrappers:OneHotPartialObsWrapper"
 WITH_MISSION = "minigrid.wrappers:FlatObsWrapper"
 OBSERVATIONS: dict[tuple[str, ...], tuple[Callable[..., Any], int]] = {
-    (IMAGE, FLATTEN): (cached(write_flat.py_func), FLAT_SIZE),
+    (IMAGE, FLATTEN): (compiled(write_flat), FLAT_SIZE),
     (ONE_HOT, IMAGE, FLATTEN): (observe_one_hot, ONE_HOT_SIZE),
     (WITH_MISSION,): (observe_with_mission, WITH_MISSION_SIZE),
 }
