@@ -28,8 +28,7 @@ sys.path.insert(0, str(ROOT / "tests" / "faults"))
 
 import fault_machinery
 import worker_machinery
-from worker_hosts import FAULTS, HOSTS
-from worker_machinery import OPTIMIZERS
+from worker_machinery import FAULTS, HOSTS, OPTIMIZERS
 
 PAGE = ROOT / "benchmarks" / "results" / "worker_faults.md"
 COUNTS_AS = """\

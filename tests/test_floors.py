@@ -199,55 +199,44 @@ def test_imports_inside_functions_do_not_become_more():
     } == {}
 
 
-LANDSCAPE_ROOMS = {  # a folder of `landscapes`: the other ones it may import; "" = the format
-    "": set(),
-    "importers": {""},
-    "benchmark": {""},
-    "analysis": {""},
-    "front": {"", "benchmark"},
+# Parts of a room, and the other ones that each may import; "" = the format of landscapes.
+MAY_IMPORT = {
+    "landscapes": {
+        "": set(),
+        "importers": {""},
+        "benchmark": {""},
+        "analysis": {""},
+        "front": {"", "benchmark"},  # what users import: the class with its benchmarks
+    },
+    "trainers/language": {},
 }
-FRONT = {  # what users import: the class with its benchmarks
-    "landscapes/__init__.py",
-    "landscapes/landscape.py",
-}
-
-
-def landscape_room(module):
-    parts = Path(module).parts
-    if module in FRONT:
-        return "front"
-    return parts[1] if len(parts) > 2 else ""
-
-
-@pytest.mark.parametrize("module", [module for module in MODULES if room(module) == "landscapes"])
-def test_landscapes_are_four_rooms(module):
-    """Reading and writing know nothing of importers, benchmarks and analyses, nor these each other."""
-    mine = landscape_room(module)
-    others = {landscape_room(file) for file in imported_files(module)} - {mine}
-    assert others <= LANDSCAPE_ROOMS[mine]
-
-
-RLHF = [  # its parts, each importing only those before it
+FRONT = {"landscapes/__init__.py", "landscapes/landscape.py"}
+_BELOW = {"__init__"}
+for _parts in (  # each imports only those before it
     {"contract", "models", "sampling"},
     {"completion_scores", "policy_metrics"},
     {"rewards"},
     {"data"},
     {"tasks"},
     {"ppo", "best_of_n", "overoptimization"},
-]
+):
+    _BELOW = _BELOW | _parts
+    MAY_IMPORT["trainers/language"] |= dict.fromkeys(_parts, _BELOW)
 
 
-def part_of_rlhf(file):
-    return Path(file).with_suffix("").parts[2]
+def part_of(module):
+    parts = Path(module).with_suffix("").parts
+    if room(module) == "trainers/language":
+        return parts[2]
+    return "front" if module in FRONT else parts[1] if len(parts) > 2 else ""
 
 
-@pytest.mark.parametrize("module", [file for file in MODULES if room(file) == "trainers/language"])
-def test_the_parts_of_rlhf_import_each_other_in_one_direction(module):
-    level = {part: number for number, parts in enumerate(RLHF) for part in parts}
-    mine = part_of_rlhf(module)
-    imported = {part_of_rlhf(file) for file in imported_files(module)} - {mine, "__init__"}
-    above = {part for part in imported if level[part] > level[mine]}
-    assert not above, f"autorl/{module} imports {sorted(above)}"
+@pytest.mark.parametrize("module", [file for file in MODULES if room(file) in MAY_IMPORT])
+def test_the_parts_of_a_room_import_each_other_in_one_direction(module):
+    """Reading and writing landscapes know nothing of importers, benchmarks and analyses."""
+    mine = part_of(module)
+    others = {part_of(file) for file in imported_files(module)} - {mine}
+    assert others <= MAY_IMPORT[room(module)].get(mine, set())
 
 
 @pytest.mark.parametrize("module", [file for file in MODULES if file.startswith("trainers/rlhf/")])

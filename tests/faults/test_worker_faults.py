@@ -17,8 +17,16 @@ import pytest
 import worker_machinery
 from fault_machinery import MARKER, Case, Library, Verdict
 from patience import wait_until
-from worker_hosts import Attempt, ancestors, attempts, send
-from worker_machinery import KINDS, Recorded, cases, study_problems
+from worker_machinery import (
+    KINDS,
+    Attempt,
+    Recorded,
+    ancestors,
+    attempts,
+    cases,
+    send,
+    study_problems,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
 

@@ -82,16 +82,15 @@ def varied(environment: Environment, parameters: Mapping[str, object]) -> Enviro
     native = NATIVE[environment.id]
     action_noise = "random_action_probability" if native.discrete else "action_noise"
     names = ("reward_scale", "observation_noise", action_noise, *native.physics)
-    bounds = {}
-    if native.bound:
-        bounds = {"low": (-values[native.bound],), "high": (values[native.bound],)}
-    return replace(
+    made = replace(
         environment.parametrised,
         time_limit=limited.time_limit,
         variant=changed,
         constants=tuple(values[name] for name in names),
-        **bounds,
     )
+    if not native.bound:
+        return made
+    return replace(made, low=(-values[native.bound],), high=(values[native.bound],))
 
 
 def _imported(name: str) -> Environment:
