@@ -31,6 +31,7 @@ import numpy as np
 from population import JOBS, engine_parts, machine
 
 from autorl.population import engine, networks, ppo, rng
+from autorl.population.descent import clip_scale, descend
 from autorl.population.environments import find_environment
 from autorl.population.gemm import gemm
 from autorl.population.kernels import program
@@ -93,7 +94,8 @@ def descents(member: Any, agent: Any, hp: Any, n: int) -> None:
     for _ in range(n):
         networks.prepare_backward(agent.actor)
         networks.prepare_backward(agent.critic)
-        ppo.descend(member, agent, hp, 0.0)
+        scale = clip_scale(agent.gradient, hp.max_grad_norm)
+        descend(member, agent.gradient, hp, (0.0, 1), scale, (0, len(agent.gradient)))
 
 
 @program

@@ -19,14 +19,6 @@ _FLAT, _ONE_HOT, _WITH_MISSION = OBSERVATIONS
 _SMALL = {"n_envs": 3, "n_steps": 100, "batch_size": 60, "n_epochs": 2, "net_width": 9}
 
 
-def test_wrappers_choose_the_observation():
-    sizes = [
-        find_environment("MiniGrid-Unlock-v0", wrappers=chain).observation_size
-        for chain in ((), _FLAT, _ONE_HOT, _WITH_MISSION)
-    ]
-    assert sizes == [147, 147, 980, 2835]
-
-
 @pytest.mark.parametrize(
     ("name", "kwargs", "wrappers", "message"),
     [
