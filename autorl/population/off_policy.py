@@ -328,7 +328,7 @@ def remember(replay: Replay, actions: Array, step: Step, reward_scale: float) ->
 def _outside(
     loop: Loop, member: Member, agent: Any, hp: Record, worlds: Worlds
 ) -> Callable[[int], None]:
-    """Make what advances a member by rounds of steps outside and their updates.
+    """Make what advances a member by rounds of steps outside and updates.
 
     A member that has diverged takes no further rounds.
     """
