@@ -119,21 +119,16 @@ def gang_environment(rank: int, world_size: int, address: str, port: int) -> dic
         address: of host 0, as the others reach it.
         port: free on host 0.
     """
-    node = str(rank)
-    nodes = str(world_size)
+    master = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    hosts = {"NNODES": str(world_size), "NODE_RANK": str(rank)}
     return {
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": nodes,
-        "RANK": node,
+        **master,
+        **hosts,
+        **{f"PET_{name}": value for name, value in (master | hosts).items()},
+        "WORLD_SIZE": str(world_size),
+        "RANK": str(rank),
         "LOCAL_WORLD_SIZE": "1",
         "LOCAL_RANK": "0",
-        "NNODES": nodes,
-        "NODE_RANK": node,
-        "PET_NNODES": nodes,
-        "PET_NODE_RANK": node,
-        "PET_MASTER_ADDR": address,
-        "PET_MASTER_PORT": str(port),
     }
 
 
