@@ -129,11 +129,6 @@ def own_count(complete: int) -> int:
     return max((size for size in OWN if size <= complete), default=0)
 
 
-def beaten(scores: Array, best: float) -> Array:
-    """Return which final scores beat the best, a tie as a half."""
-    return np.asarray((scores > best) + 0.5 * (scores == best), dtype=np.float64)
-
-
 def situations(curves: Array, ended: int, rung: int) -> Rows:
     """Draw situations of a task.
 
@@ -153,7 +148,8 @@ def situations(curves: Array, ended: int, rung: int) -> Rows:
         runs = curves[order[count : count + GOING]]
         standing = Standing.of(peers[:, 0], float(peers[:, -1].max()), float(peers.max()))
         features.append(standing.features(runs[:, : rung + 1]))
-        outcomes.append(beaten(runs[:, -1], standing.best))
+        final = runs[:, -1]
+        outcomes.append((final > standing.best) + 0.5 * (final == standing.best))
     outcome = np.concatenate(outcomes)
     return Rows(np.concatenate(features), outcome, np.full(len(outcome), 1.0 / len(outcome)))
 
@@ -226,8 +222,7 @@ class BeatProbability:
 
     def __init__(self, references: Sequence[Reference]) -> None:
         self.references = tuple(references)
-        self._rows: dict[tuple[int, int], Rows | None] = {}  # a cache, as all below
-        self._fits: dict[tuple[int, int, int], Logistic] = {}
+        self._fits: dict[tuple[int, int, int], Logistic] = {}  # a cache
 
     def __call__(self, scores: Array, standing: Standing, ended: int, own: Array) -> float | None:
         """Return the probability, None where no curve says anything of the rung.
@@ -257,9 +252,7 @@ class BeatProbability:
 
     def _joined(self, ended: int, rung: int, own: Array) -> Rows | None:
         """Return situations of the references and of own runs, or None."""
-        if (ended, rung) not in self._rows:
-            self._rows[ended, rung] = self._of_references(ended, rung)
-        references = self._rows[ended, rung]
+        references = self._of_references(ended, rung)
         if not len(own):
             return references
         rows = situations(own, ended, rung)

@@ -385,9 +385,9 @@ class BaseOptimizer(ABC, Generic[O]):
         function of `number`, the problem and the options. If it is True, `ask` gives the same
         proposal, from scratch, whichever outcomes were observed; and what `observe` leaves is the
         same whether they come before the proposal or after it. `Wait` and `Done` are asked again
-        when all are in, so a design may end where it likes.
+        when all are in, so a design may end where it likes. Designs do not override it.
         """
-        return False
+        return self.search_kind == "design"
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether a model of full-length runs makes a proposal.

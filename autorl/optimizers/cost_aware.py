@@ -49,6 +49,7 @@ from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers._own_results import as_they_were, ranks
 from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
+from autorl.optimizers.de import point_of
 from autorl.optimizers.hyperband import EARLY, may_go_on
 from autorl.optimizers.priors.ensemble import Columns, normal_scores
 from autorl.optimizers.priors.mapping import places_of
@@ -345,7 +346,6 @@ class Encoding:
     def __init__(self, space: Space) -> None:
         self._space = space
         items = list(space.hyperparameters.values())
-        self._defaults = np.array([item.to_unit(item.default) for item in items])
         self._is_category = np.array([item.type == "categorical" for item in items])
         self._columns = Columns(space)
         self.n_numeric = self._columns.n_numeric
@@ -377,8 +377,7 @@ class Encoding:
 
         An inactive hyperparameter is at its default.
         """
-        unit = self._space.to_unit(config)
-        return np.where(np.isnan(unit), self._defaults, unit)
+        return np.array(point_of(self._space, config))
 
 
 def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, float]:

@@ -183,17 +183,14 @@ def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[f
 
     If `drawn` is not given, inactive hyperparameters are at their defaults.
     """
-    unit = space.to_unit(config)
     if drawn is None:
-        defaults = [
-            hyperparameter.to_unit(hyperparameter.default)
-            for hyperparameter in space.hyperparameters.values()
-        ]
-        return [float(coordinate) for coordinate in np.where(np.isnan(unit), defaults, unit)]
+        items = space.hyperparameters.values()
+        return [float(item.to_unit(config.get(item.name, item.default))) for item in items]
     # A coordinate stays where it gives the value: mutants are made of differences of points.
     before: Mapping[str, object] = space.from_unit(drawn)
     unrepaired = [name not in config or config[name] == before.get(name) for name in space.names]
-    return [float(coordinate) for coordinate in np.where(unrepaired, drawn, unit)]
+    places = np.where(unrepaired, drawn, space.to_unit(config))
+    return [float(coordinate) for coordinate in places]
 
 
 def new_point(

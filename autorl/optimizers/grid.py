@@ -49,10 +49,6 @@ class GridSearch(BaseOptimizer[GridOptions]):
         # every ask would be quadratic in the points.
         self._ahead: tuple[int, Config | None] | None = None
 
-    def blind(self, number: int) -> bool:
-        """Results have a part in no proposal."""
-        return True
-
     def _ask(self, rng: np.random.Generator) -> Proposal | Done:
         config = self._point(self._next)
         if config is None:

@@ -121,11 +121,13 @@ class PB2(Population[PB2Options]):
         levels: dict[int, float] = {}
         for generation in range(len(self.steps)):
             records = [record for record in self._settled(generation) if may_go_on(record)]
-            gains = {
-                record.id: self._gain(record)
-                for record in records
-                if self._comparable(record, generation)
-            }
+            gains = {}
+            for record in records:
+                before = record.proposal.resume_from
+                # One that began from scratch in the middle has trained more than this generation.
+                if (before is None) == (generation == 0):
+                    start = 0.0 if before is None else self.history[before].values[0]
+                    gains[record.id] = record.values[0] - start
             # Copies of one generation compete with each other: what all of them gain is no merit.
             middle = float(np.median(list(gains.values()))) if gains else 0.0
             for record in records:
@@ -138,17 +140,6 @@ class PB2(Population[PB2Options]):
             levels |= _shares({record.id: record.values[0] for record in records})
         # Asynchronous members are in several generations at once: the window is of the latest ones.
         return [improvement for _, improvement in sorted(measured, key=lambda pair: pair[0])]
-
-    def _comparable(self, record: Record, generation: int) -> bool:
-        """Tell whether a proposal trained this generation only.
-
-        One that began from scratch in the middle did not.
-        """
-        return (record.proposal.resume_from is None) == (generation == 0)
-
-    def _gain(self, record: Record) -> float:
-        before = record.proposal.resume_from
-        return record.values[0] - (0.0 if before is None else self.history[before].values[0])
 
     # -- choices
 

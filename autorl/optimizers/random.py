@@ -23,9 +23,5 @@ class RandomSearch(BaseOptimizer[NoOptions]):
     lag_free = True
     search_kind = "design"
 
-    def blind(self, number: int) -> bool:
-        """Results have a part in no proposal."""
-        return True
-
     def _ask(self, rng: np.random.Generator) -> Proposal:
         return self._propose(self.problem.space.sample(rng), "random")

@@ -46,10 +46,6 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
         # SciPy's generator, a cache: it stands before the index `_engine.num_generated`.
         self._engine: Any = None
 
-    def blind(self, number: int) -> bool:
-        """Say that no proposal reads results."""
-        return True
-
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
         for index in range(self._next, self._next + SKIPS):

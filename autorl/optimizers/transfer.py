@@ -335,15 +335,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
         error = math.sqrt(2 * (2 * count + 5) / (9 * count * max(1, count - 1)))
         return correlation > self.options.agreement * error
 
-    def _offers_pool(self) -> bool:
-        """Say whether the model chooses among the tasks' best as well.
-
-        With ranks reversed these are the worst, and their places are the ones it knows least of.
-        """
-        if not self.prior.tasks:
-            return False
-        return self.options.agreement is None or self._agrees()
-
     def _weights(self, belief: OwnBelief, rng: np.random.Generator) -> Array:
         """Weigh tasks by family and by rank agreement, shape (tasks,)."""
         tasks = self._scores_of(belief.configs)
@@ -362,7 +353,10 @@ class Transfer(BaseOptimizer[TransferOptions]):
         means = belief.posterior.mean(self._own.rows(belief.configs))
         best = np.argsort(-means, kind="stable")[:NEAR]
         centres = [self._encoding.unit(belief.configs[place]) for place in best]
-        candidates = dict.fromkeys(self.ensemble.pool if self._offers_pool() else ())
+        # The tasks' best as well, unless ranks are reversed: then they are the worst, and their
+        # places are the ones the model knows least of.
+        agrees = self.prior.tasks and (self.options.agreement is None or self._agrees())
+        candidates = dict.fromkeys(self.ensemble.pool if agrees else ())
         for number in range(self.options.candidates):
             moved = self._encoding.moved(centres[number % len(centres)], RADIUS, rng)
             far = rng.random(len(moved))

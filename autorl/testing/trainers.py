@@ -149,6 +149,12 @@ def fingerprint(folder: str | Path) -> dict[str, str]:
     }
 
 
+def needs(condition: object, why: str) -> None:
+    """Skip a test of what a case does not have."""
+    if not condition:
+        pytest.skip(why)
+
+
 class TrainerConformance:
     """Tests the trainer of the case that a subclass sets."""
 
@@ -221,8 +227,7 @@ class TrainerConformance:
         )
 
     def test_another_seed_gives_another_outcome(self, runner: Runner) -> None:
-        if not self.case.stochastic:
-            pytest.skip("the case says its results do not depend on the seed")
+        needs(self.case.stochastic, "the case says its results do not depend on the seed")
         reseeded = runner.run("other-seed", seed=OTHER_SEED, save=False)
         assert metrics(reseeded) != metrics(runner.run("whole"))
 
@@ -232,8 +237,7 @@ class TrainerConformance:
         )
 
     def test_n_plus_n_steps_equal_2n(self, runner: Runner) -> None:
-        if not self.case.resumable:
-            pytest.skip("the case says it does not continue from checkpoints")
+        needs(self.case.resumable, "the case says it does not continue from checkpoints")
         assert metrics(runner.first_half()) + metrics(runner.second_half()) == metrics(
             runner.run("whole")
         )
@@ -246,32 +250,28 @@ class TrainerConformance:
     def test_a_change_of_configuration_is_applied_and_read_back(self, runner: Runner) -> None:
         first, second = self.case.configs
         changed = {name: value for name, value in second.items() if first.get(name) != value}
-        if not (self.case.resumable and changed):
-            pytest.skip("nothing can change")
+        needs(self.case.resumable and changed, "nothing can change")
         assert all(name in runner.trainer.changes for name in changed)
         outcome = runner.second_half("changed", config=second)
         assert {name: outcome.applied[name] for name in changed} == changed
         assert metrics(outcome) != metrics(runner.second_half())
 
     def test_a_change_of_anything_else_is_refused(self, runner: Runner) -> None:
-        if not (self.case.resumable and self.case.fixed):
-            pytest.skip("the case names nothing that is fixed")
+        needs(self.case.resumable and self.case.fixed, "the case names nothing that is fixed")
         name, value = self.case.fixed
         assert name not in runner.trainer.changes
         with pytest.raises(InputError, match=name):
             runner.second_half("refused", config=Config({**self.case.configs[0], name: value}))
 
     def test_exploit_draws_new_random_streams(self, runner: Runner) -> None:
-        if not (self.case.resumable and self.case.stochastic):
-            pytest.skip("nothing to fork")
+        needs(self.case.resumable and self.case.stochastic, "nothing to fork")
         forked = runner.second_half("forked", fork=11)
         assert forked.status is Status.DONE
         # The streams are a function of `fork`: the same again.
         assert metrics(runner.second_half("forked-again", fork=11)) == metrics(forked)
 
     def test_a_checkpoint_is_never_written_again(self, runner: Runner) -> None:
-        if not self.case.resumable:
-            pytest.skip("no checkpoints")
+        needs(self.case.resumable, "no checkpoints")
         saved = runner.first_half().checkpoint
         assert saved is not None
         assert saved == Checkpoint(runner.id_of("first-half"), str(runner.folder / "first-half"))
@@ -283,8 +283,7 @@ class TrainerConformance:
     def test_an_interrupted_save_leaves_nothing(
         self, runner: Runner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        if not self.case.resumable:
-            pytest.skip("no checkpoints")
+        needs(self.case.resumable, "no checkpoints")
 
         def full(folder: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -305,8 +304,7 @@ class TrainerConformance:
             runner.train(runner.segment("late", start=half, evaluate_at=(self.case.horizon,)))
 
     def test_a_trainer_that_cannot_continue_says_so(self, runner: Runner) -> None:
-        if self.case.resumable:
-            pytest.skip("it can")
+        needs(not self.case.resumable, "it can")
         half = self.case.horizon // 2
         parent = Checkpoint(runner.id_of("x"), str(runner.folder))
         continued = runner.segment(
