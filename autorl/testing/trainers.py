@@ -257,7 +257,8 @@ class TrainerConformance:
         assert metrics(outcome) != metrics(runner.second_half())
 
     def test_a_change_of_anything_else_is_refused(self, runner: Runner) -> None:
-        needs(self.case.resumable and self.case.fixed, "the case names nothing that is fixed")
+        if not (self.case.resumable and self.case.fixed):
+            pytest.skip("the case names nothing that is fixed")
         name, value = self.case.fixed
         assert name not in runner.trainer.changes
         with pytest.raises(InputError, match=name):
