@@ -343,13 +343,6 @@ RULE = find_stopping("learned")
 TWENTY = study_curves(table(np.random.default_rng(0).random((20, 1, 4)))).to_dict()
 
 
-def rule(**options):
-    chosen = {"rungs": 4, "grace": 0, "peers": 1, "curve_data": TWENTY, "check": 0, **options}
-    return make(
-        "random", SPACE, horizon=100, budget=chosen.pop("budget", 50), stop="learned", **chosen
-    )
-
-
 # -- what is said of it ------------------------------------------------------------------------------
 
 
@@ -363,7 +356,8 @@ def rule(**options):
     ],
 )
 def test_that_curves_are_missing_is_said(references, budget, consequence):
-    cautions = rule(references=references, budget=budget).cautions()
+    options = {**OPTIONS, "curve_data": TWENTY, "references": references}
+    cautions = make("random", SPACE, horizon=100, budget=budget, **options).cautions()
     start = "stop: learned has 20 learning curves to begin with, so "
     assert cautions == (() if consequence is None else (start + consequence,))
 

@@ -1,9 +1,6 @@
 """SMAC as a proposer: what it is told, what it leaves behind, and that it is as good as the original."""
 
 import gc
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import logging
 import math
 import random
@@ -25,13 +22,11 @@ from autorl.space.configspace import from_configuration, to_configuration
 from autorl.testing.optimizers import assert_alike, score, space_of
 from autorl.testing.simulation import simulate
 
+pytest.importorskip("smac", reason="the extra `smac` is not installed")
+
 CONTINUOUS = space_of("continuous")
-pytestmark = pytest.mark.cpu_seconds(
-    900
-)  # a fit takes a second or two, and much more on a busy machine
-needs_smac = pytest.mark.skipif(
-    importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed"
-)
+# A fit takes a second or two, and much more on a busy machine.
+pytestmark = pytest.mark.cpu_seconds(900)
 
 
 def scored(number: int, value: float, constraints: tuple[float, ...] = ()) -> Record:
@@ -62,7 +57,6 @@ def test_costs_of_scored_failed_infeasible_and_pending_proposals():
     assert costs(records[6:7]) == []
 
 
-@needs_smac
 @pytest.mark.slow
 def test_it_leaves_nothing_behind_and_says_nothing(tmp_path, monkeypatch, capfd, recwarn):
     monkeypatch.chdir(tmp_path)
@@ -99,7 +93,6 @@ def test_it_leaves_nothing_behind_and_says_nothing(tmp_path, monkeypatch, capfd,
     assert not Path("smac3_output").exists()
 
 
-@needs_smac
 @pytest.mark.parametrize(
     ("results", "refit", "expected"),
     [(1, None, 1), (19, None, 1), (35, None, 3), (500, None, 8), (500, 2, 2)],
@@ -111,7 +104,6 @@ def test_a_fit_serves_the_more_proposals_the_more_results_it_knows(results, refi
     assert optimizer._serves(fit) == expected
 
 
-@needs_smac
 @pytest.mark.slow
 def test_the_gaussian_process_replays_too():
     space = space_of("conditional")
@@ -168,7 +160,6 @@ def ask(optimizer, number):
     return proposal
 
 
-@needs_smac
 def test_the_challengers_of_a_fit_are_proposed_in_their_order(monkeypatch):
     smac = StandIn(CONTINUOUS, monkeypatch)
     optimizer = begun(CONTINUOUS, refit=3)
@@ -190,7 +181,6 @@ def test_the_challengers_of_a_fit_are_proposed_in_their_order(monkeypatch):
     ]
 
 
-@needs_smac
 def test_a_resumed_study_goes_on_with_the_fit_it_was_in(monkeypatch):
     smac = StandIn(CONTINUOUS, monkeypatch)
     factory = lambda: make("smac", CONTINUOUS, horizon=10, startup=2, refit=4)  # noqa: E731
@@ -201,7 +191,6 @@ def test_a_resumed_study_goes_on_with_the_fit_it_was_in(monkeypatch):
     assert set(smac.calls) == calls
 
 
-@needs_smac
 def test_what_was_proposed_or_breaks_a_rule_is_left_out(monkeypatch):
     size = {"type": "int", "lower": 1, "upper": 64, "default": 2}
     space = load_space({"hyperparameters": {"n": size, "m": size}, "constraints": ["n * m <= 64"]})
@@ -217,7 +206,6 @@ def test_what_was_proposed_or_breaks_a_rule_is_left_out(monkeypatch):
     assert (third.config, third.meta["place"]) == (others[2], 3)
 
 
-@needs_smac
 def test_where_smac_has_nothing_new_a_configuration_is_drawn(monkeypatch):
     StandIn(CONTINUOUS, monkeypatch, [CONTINUOUS.default()] * 32)
     proposal = ask(begun(CONTINUOUS), 2)
@@ -232,7 +220,6 @@ def _drawn_after_a_seed(number):
     return CONTINUOUS.sample(rng)
 
 
-@needs_smac
 def test_the_design_goes_on_until_there_is_a_score_and_ends_where_it_has_nothing_new(monkeypatch):
     monkeypatch.setattr(smac_, "SKIPS", 16)
     space = load_space({"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 3}}})
@@ -279,7 +266,6 @@ def original(space: Space, objective, n: int, seed: int) -> float:
         return objective(from_configuration(space, best))
 
 
-@needs_smac
 @pytest.mark.slow
 def test_quality_is_that_of_the_original():
     """Twelve repeats of 40 runs on a conditional, mixed space, fitted as rarely as there; false-alarm rate 1e-3."""
@@ -296,9 +282,6 @@ def test_quality_is_that_of_the_original():
     theirs = [original(MIXED, mixed, n, seed) for seed in range(repeats)]
     assert_alike(mine, theirs)
 
-
-pytest.importorskip("smac", reason="the extra `smac` is not installed")
-pytestmark = pytest.mark.cpu_seconds(300)
 
 CONDITIONAL = space_of("conditional")
 
