@@ -43,11 +43,12 @@ def study_file(folder: Path, name: str = "small.yaml", /, **changes) -> Path:
 
 
 def autorl(*arguments, code=0):
-    """Run `autorl` in this process; the exit code must be `code`, and no exception may get out."""
+    """Run `autorl` in this process: no exception may get out, and bad input is said in one line."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, f"exit code {result.exit_code}: {result.output}"
+    assert code != 2 or result.stderr.count("\n") == 1, result.stderr
     return result
 
 

@@ -92,9 +92,7 @@ def test_what_is_wrong_with_one_file_is_said_before_any_study_is_begun(tmp_path)
         ([good, good], f"{good}: is named twice"),
         ([tmp_path / "spaces"], "spaces: has search spaces, but no study file"),
     ]:
-        complaint = autorl("tune", *arguments, code=2).stderr
-        assert message in complaint
-        assert complaint.count("\n") == 1
+        assert message in autorl("tune", *arguments, code=2).stderr
     assert not (tmp_path / "studies").exists()
 
 
