@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from autorl.core.plain_text import counted, number
@@ -37,25 +37,25 @@ class ConfigurationRow:
 
     Attributes:
         number: of the proposal that introduced it.
-        proposal: its furthest one.
         state: one of `MEANINGS`, or the kind of its failure.
-        until: the nominal step to which it is trained, without what runs now.
         score: of the first objective, on tuning seeds; None before one is known.
-        n_seeds: that the score is of.
         incumbent: whether its furthest proposal is the incumbent.
-        origin: who proposed it first.
         values: hyperparameters by name.
+        proposal: its furthest one.
+        until: the nominal step to which it is trained, without what runs now.
+        n_seeds: that the score is of.
+        origin: who proposed it first.
     """
 
     number: ProposalId
-    proposal: ProposalId
     state: str
-    until: int
     score: float | None
-    n_seeds: int
     incumbent: bool
-    origin: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any]
+    proposal: ProposalId = 0
+    until: int = 0
+    n_seeds: int = 0
+    origin: str = ""
 
     @property
     def failed(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autorl.core.plain_text import counted, number
+from autorl.report.configurations import COMPLETE, ConfigurationRow
 from autorl.report.pages.chart import Array, Axis, Chart, Line, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
@@ -22,26 +22,7 @@ MOST_SHOWN = 300
 _MOST_SLICES = 16
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A configuration with its score, as charts show it.
-
-    Attributes:
-        number: of the configuration.
-        state: how far it came.
-        score: None before one is known.
-        best: whether it is the incumbent.
-        values: hyperparameters by name; those that are not active are missing.
-    """
-
-    number: int
-    state: str
-    score: float | None
-    best: bool
-    values: Mapping[str, Any]
-
-
-def chosen(trials: Sequence[Trial], *, maximize: bool) -> list[Trial]:
+def chosen(trials: Sequence[ConfigurationRow], *, maximize: bool) -> list[ConfigurationRow]:
     """Choose what is drawn of many trials.
 
     The better half of `MOST_SHOWN` are the best, the others are spread over the rest.
@@ -50,7 +31,7 @@ def chosen(trials: Sequence[Trial], *, maximize: bool) -> list[Trial]:
     if len(scored) <= MOST_SHOWN:
         return scored
     sign = 1.0 if maximize else -1.0
-    ranked = sorted(scored, key=lambda trial: (not trial.best, -sign * (trial.score or 0.0)))
+    ranked = sorted(scored, key=lambda trial: (not trial.incumbent, -sign * (trial.score or 0.0)))
     half = MOST_SHOWN // 2
     places = np.linspace(half, len(ranked) - 1, half).astype(int)
     return [*ranked[:half], *(ranked[place] for place in places)]
@@ -61,7 +42,7 @@ def searched(space: Space) -> list[Hyperparameter]:
     return [item for item in space.hyperparameters.values() if item.type != "constant"]
 
 
-def slices(space: Space, trials: Sequence[Trial], label: str) -> list[Block]:
+def slices(space: Space, trials: Sequence[ConfigurationRow], label: str) -> list[Block]:
     """Draw the score over each hyperparameter, one small chart each."""
     items = searched(space)
     charts = [_slice(item, trials, label) for item in items[:_MOST_SLICES]]
@@ -72,18 +53,15 @@ def slices(space: Space, trials: Sequence[Trial], label: str) -> list[Block]:
     return drawn
 
 
-def _slice(item: Hyperparameter, trials: Sequence[Trial], label: str) -> Chart | None:
+def _slice(item: Hyperparameter, trials: Sequence[ConfigurationRow], label: str) -> Chart | None:
     active = [trial for trial in trials if item.name in trial.values]
     if not active:
         return None
     names = tuple(value_text(choice) for choice in item.choices)
-    groups = {
-        "complete": [trial for trial in active if not trial.best and trial.state == "complete"],
-        "not to the end": [
-            trial for trial in active if not trial.best and trial.state != "complete"
-        ],
-        "incumbent": [trial for trial in active if trial.best],
-    }
+    groups: dict[str, list[ConfigurationRow]] = {"complete": [], "not to the end": []}
+    for trial in sorted(active, key=lambda trial: trial.incumbent):
+        kind = "complete" if trial.state == COMPLETE else "not to the end"
+        groups.setdefault("incumbent" if trial.incumbent else kind, []).append(trial)
     marks = []
     for name, members in groups.items():
         if not members:
@@ -103,7 +81,7 @@ def _places(item: Hyperparameter, values: Sequence[Any]) -> Array:
     return np.array([float(item.index(value)) for value in values], dtype=np.float64)
 
 
-def parallel(space: Space, trials: Sequence[Trial], label: str) -> list[Figure]:
+def parallel(space: Space, trials: Sequence[ConfigurationRow], label: str) -> list[Figure]:
     """Draw parallel coordinates, a line for each configuration.
 
     The last axis is the score.
@@ -116,8 +94,8 @@ def parallel(space: Space, trials: Sequence[Trial], label: str) -> list[Figure]:
     high = max(scores)
     names = [f"{item.name}\n{_range(item)}" for item in items]
     names.append(f"{label}\n{number(low)} to {number(high)}")
-    kinds = {"configurations": [trial for trial in trials if not trial.best]}
-    kinds["incumbent"] = [trial for trial in trials if trial.best]
+    kinds = {"configurations": [trial for trial in trials if not trial.incumbent]}
+    kinds["incumbent"] = [trial for trial in trials if trial.incumbent]
     marks = []
     for kind, members in kinds.items():
         x: list[float] = []

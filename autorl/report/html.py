@@ -13,7 +13,7 @@ from autorl.core.plain_text import counted, number
 from autorl.optimizers.model_share import prior_text, share_text
 from autorl.report.checklist import checklist
 from autorl.report.configurations import configuration_rows, counts_text
-from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices
+from autorl.report.exploring import chosen, front_chart, parallel, slices
 from autorl.report.formats import candidates, trained_with
 from autorl.report.importance import importance_blocks, noise_blocks
 from autorl.report.learning import (
@@ -208,10 +208,7 @@ def _hyperparameters(view: StudyView, result: Result, fits: bool) -> list[Block]
     """Draw what the scores say of hyperparameters."""
     space = view.spec.search_space
     rows = configuration_rows(view.record)
-    trials = chosen(
-        [Trial(row.number, row.state, row.score, row.incumbent, row.values) for row in rows],
-        maximize=result.direction == "maximize",
-    )
+    trials = chosen(rows, maximize=result.direction == "maximize")
     label = f"tuning score ({result.aggregate})"
     blocks: list[Block] = []
     if fits:

@@ -12,7 +12,8 @@ from autorl.core.plain_values import plain
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis import Answer
-from autorl.report.exploring import Trial, chosen, parallel, slices
+from autorl.report.configurations import COMPLETE, ConfigurationRow
+from autorl.report.exploring import chosen, parallel, slices
 from autorl.report.importance import noise_text
 from autorl.report.pages.chart import Axis, Chart, Line
 from autorl.report.pages.document import (
@@ -27,7 +28,7 @@ from autorl.report.pages.document import (
     small,
     tried,
 )
-from autorl.report.text import value_text
+from autorl.report.text import value_cells, value_text
 from autorl.trainers.language.overoptimization import fit, frontier, policies
 
 _MOST_ROWS = 500
@@ -112,7 +113,7 @@ def _dependences(data: Landscape, order: list[str]) -> list[Block]:
     return [*small(figures), *_answered(data, "interaction", "interaction", order[:8])]
 
 
-def _trials(data: Landscape) -> tuple[list[Trial], list[Block]]:
+def _trials(data: Landscape) -> tuple[list[ConfigurationRow], list[Block]]:
     """Read configurations with their scores, and write the table of the best.
 
     Returns:
@@ -124,19 +125,17 @@ def _trials(data: Landscape) -> tuple[list[Trial], list[Block]]:
         return [], [Text(f"best configurations: {error.message}.", "note")]
     names = data.space.names
     score = str(top.columns[1])
+    records = top.to_dict("records")
     trials = []
-    for place, row in enumerate(top.to_dict("records")):
-        identifier = int(row["config_id"])
-        trials.append(
-            Trial(identifier, "complete", _score(row[score]), place == 0, data.config(identifier))
-        )
+    for place, row in enumerate(records):
+        number_of = int(row["config_id"])
+        config = data.config(number_of)
+        trials.append(ConfigurationRow(number_of, COMPLETE, _score(row[score]), place == 0, config))
     scores = [str(name) for name in top.columns if name not in names and name != "config_id"]
     rows = []
-    for trial, row in zip(trials[:_MOST_ROWS], top.to_dict("records"), strict=False):
-        values = [
-            value_text(plain(trial.values[name])) if name in trial.values else "" for name in names
-        ]
-        rows.append([trial.number, *(number(_score(row[name])) for name in scores), *values])
+    for trial, row in zip(trials[:_MOST_ROWS], records, strict=False):
+        values = (number(_score(row[name])) for name in scores)
+        rows.append([trial.number, *values, *value_cells(trial.values, names)])
     header = ["configuration", *(name.replace("_", " ") for name in scores), *names]
     blocks: list[Block] = [Table(header, rows, sortable=True)]
     more = len(trials) - len(rows)

@@ -32,7 +32,7 @@ def rows_of(count, state=COMPLETE):
     rng = np.random.default_rng(1)
     drawn = [Config(SPACE.sample(rng)) for _ in range(count)]
     return [
-        ConfigurationRow(place, place, state, 100, score(config), 1, False, "", config)
+        ConfigurationRow(place, state, score(config), False, config)
         for place, config in enumerate(drawn)
     ]
 

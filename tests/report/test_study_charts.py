@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from report_support import STUDY, entry, interval, result, run_study
 
-from autorl.report.exploring import MOST_SHOWN, Trial, chosen, parallel, slices
+from autorl.report.configurations import ConfigurationRow
+from autorl.report.exploring import MOST_SHOWN, chosen, parallel, slices
 from autorl.report.html import report_html, result_blocks, study_sections
 from autorl.report.learning import curves_chart, curves_of
 from autorl.report.pages.document import Section, page
@@ -192,7 +193,7 @@ def many(count):
     for number in range(count):
         score = float(rng.normal())
         values = {name: float(rng.random()) for name in names} | {"kind": "<a>"}
-        trials.append(Trial(number, "complete", score, number == 0, values))
+        trials.append(ConfigurationRow(number, "complete", score, number == 0, values))
     return space, trials
 
 
@@ -201,7 +202,7 @@ def test_many_configurations_keep_the_incumbent_and_the_best_and_the_page_small(
     shown = chosen(trials, maximize=True)
     assert isinstance(space, Space)
     assert len(shown) == MOST_SHOWN
-    assert any(trial.best for trial in shown)
+    assert any(trial.incumbent for trial in shown)
     for end in (max, min):
         assert end(trials, key=lambda trial: trial.score) in shown
     blocks = [*parallel(space, shown, "score"), *slices(space, shown, "score")]
