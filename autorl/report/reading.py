@@ -137,22 +137,18 @@ class StudyView:
         """Whether the study ran to its end with nothing added since."""
         return self.last is not None and self.last.kind == StudyFinished.kind
 
+    @cached_property
+    def found(self) -> Result | None:
+        """The result as it stands, None before anything was scored."""
+        return None if self.record.best is None else read_result(self.record)
+
     def result(self) -> Result:
-        """Read the result as it stands.
+        """Return the result as it stands.
 
         Raises:
             StudyError: nothing was scored yet.
         """
-        return self._result
-
-    @cached_property
-    def _result(self) -> Result:
-        return read_result(self.record)
-
-    @property
-    def found(self) -> Result | None:
-        """The result as it stands, None before anything was scored."""
-        return None if self.record.best is None else self.result()
+        return self.found or read_result(self.record)
 
     def sessions(self) -> list[FrozenMap]:
         """Return versions, platform and process of every session of the study."""
