@@ -10,7 +10,7 @@ import numpy as np
 
 from autorl.core.plain_text import counted, number
 from autorl.report.configurations import COMPLETE, ConfigurationRow
-from autorl.report.pages.chart import Array, Axis, Chart, Line, axis_of, positions
+from autorl.report.pages.chart import GAP, Array, Axis, Chart, Line, Point, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space
@@ -98,9 +98,7 @@ def parallel(space: Space, trials: Sequence[ConfigurationRow], label: str) -> li
     kinds["incumbent"] = [trial for trial in trials if trial.incumbent]
     marks = []
     for kind, members in kinds.items():
-        x: list[float] = []
-        y: list[float] = []
-        texts: list[str] = []
+        points: list[Point] = []
         for trial in members:
             score = trial.score or 0.0
             units = [
@@ -110,17 +108,14 @@ def parallel(space: Space, trials: Sequence[ConfigurationRow], label: str) -> li
             units.append((score - low) / ((high - low) or 1.0))
             values = [f"{item.name} {value_text(trial.values.get(item.name))}" for item in items]
             about = f"configuration {trial.number} ({trial.state}), {label} {number(score)}"
-            for place, unit in enumerate(units):
-                # A hyperparameter that is not active has no point: the line passes over its axis.
-                if unit is not None:
-                    x.append(float(place))
-                    y.append(unit)
-                    texts.append("\n".join((about, *values[place : place + 1])))
-            x.append(np.nan)
-            y.append(np.nan)
-            texts.append("")
-        muted = kind == "configurations"
-        marks.append(Line(kind, np.array(x), np.array(y), None, tuple(texts), muted=muted))
+            # A hyperparameter that is not active has no point: the line passes over its axis.
+            points += [
+                (place, unit, "\n".join((about, *values[place : place + 1])))
+                for place, unit in enumerate(units)
+                if unit is not None
+            ]
+            points.append(GAP)
+        marks.append(Line.through(kind, points, muted=kind == "configurations"))
     text = "A line is a configuration: point at one to see its way."
     axes = (Axis("", categories=tuple(names)), Axis("", limits=(-0.02, 1.02), bare=True))
     return [Figure(Chart("Parallel coordinates", text, *axes, tuple(marks)), "parallel")]

@@ -11,7 +11,7 @@ from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, number
 from autorl.core.types import Config, ProposalId, SeedRole
 from autorl.report.configurations import CONTINUED, MEANINGS, RUNNING, configuration_rows
-from autorl.report.pages.chart import Array, Axis, Chart, Line
+from autorl.report.pages.chart import GAP, Array, Axis, Chart, Line, Point
 from autorl.report.pages.document import Block, Figure, Row
 from autorl.report.reading import TracePoint
 from autorl.report.text import interval_bounds
@@ -238,15 +238,11 @@ def curves_of(
 
 def _single_seeds(curves: Mapping[int, Mapping[int, float]]) -> Line:
     """Join the curves of all seeds into one series, with gaps between."""
-    x: list[float] = []
-    y: list[float] = []
-    names: list[str] = []
+    points: list[Point] = []
     for seed, curve in curves.items():
-        x += [*map(float, curve), np.nan]
-        y += [*curve.values(), np.nan]
-        names += [*(f"seed {seed}, step {step:,}" for step in curve), ""]
-    label = "single seeds of the incumbent"
-    return Line(label, np.array(x), np.array(y), None, tuple(names), muted=True)
+        points += [(step, value, f"seed {seed}, step {step:,}") for step, value in curve.items()]
+        points.append(GAP)
+    return Line.through("single seeds of the incumbent", points, muted=True)
 
 
 def _mean_of(

@@ -10,7 +10,7 @@ import numpy as np
 from autorl.core.plain_text import number
 from autorl.core.types import ProposalId
 from autorl.report.exploring import searched
-from autorl.report.pages.chart import Axis, Chart, Line, Spans, axis_of, positions
+from autorl.report.pages.chart import GAP, Axis, Chart, Line, Point, Spans, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter
@@ -108,25 +108,14 @@ def _lineage(legs: list[Leg], chain: set[ProposalId], unit: str) -> Chart:
         if leg.row.proposal in chain
         for step in (leg.start, leg.row.until)
     ]
-    lines = [_path("copy of another member", copied, muted=True)] if copied else []
-    lines.append(_path("the incumbent's way", way))
+    lines = [Line.through("copy of another member", copied, muted=True)] if copied else []
+    lines.append(Line.through("the incumbent's way", way))
     text = (
         "A row is a member of the population, a bar what it trained. A line between rows is a copy "
         "of another member's weights and configuration."
     )
     axes = (Axis(unit, limits=(0.0, None)), Axis("member", categories=tuple(names)))
     return Chart("Lineage", text, *axes, (bars, *lines))
-
-
-def _path(
-    label: str,
-    points: Sequence[tuple[float, float, str]],
-    *,
-    muted: bool = False,
-    stepped: bool = False,
-) -> Line:
-    x, y, names = zip(*points, strict=True)
-    return Line(label, np.array(x), np.array(y), None, names, muted=muted, stepped=stepped)
 
 
 def _tip(leg: Leg) -> str:
@@ -167,7 +156,7 @@ def _stairs(
     item: Hyperparameter, label: str, paths: Sequence[Sequence[Leg]], *, muted: bool = False
 ) -> Line:
     """Draw a hyperparameter by step, a gap after each path."""
-    points: list[tuple[float, float, str]] = []
+    points: list[Point] = []
     for legs in paths:
         for leg in legs:
             if item.name not in leg.row.values:
@@ -176,5 +165,5 @@ def _stairs(
             text = f"member {leg.member}: {value_text(value)} from step {leg.start:,}"
             placed = float(positions(item, [float(value)])[0])
             points += [(float(step), placed, text) for step in (leg.start, leg.row.until)]
-        points.append((np.nan, np.nan, ""))
-    return _path(label, points, muted=muted, stepped=True)
+        points.append(GAP)
+    return Line.through(label, points, muted=muted, stepped=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from autorl.space import Hyperparameter
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Limits: TypeAlias = tuple[float | None, float | None]
+Point: TypeAlias = tuple[float, float, str]
+"""A place, a height, and what the point is called."""
+GAP: Point = (math.nan, math.nan, "")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,13 @@ class Line:
     joined: bool = True
     muted: bool = False
     stepped: bool = False
+
+    @classmethod
+    def through(cls, label: str, points: Sequence[Point], **style: Any) -> Self:
+        """Join points, with gaps where `GAP` is."""
+        x, y, names = zip(*points, strict=True) if points else ((), (), ())
+        places, heights = (np.array(values, dtype=np.float64) for values in (x, y))
+        return cls(label, places, heights, None, names, **style)
 
     @classmethod
     def dots(
