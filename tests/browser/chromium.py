@@ -29,7 +29,6 @@ from patience import PATIENCE
 
 PROGRAM = "AUTORL_CHROMIUM"  # environment variable: the browser that tests use
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FOREIGN = "foreign.example"  # a name of somebody else's that leads to this machine
 # Tests often run as root, where there is no sandbox; containers give /dev/shm 64 MB. A page that
 # another covers is drawn and asks like any other.
 FLAGS = (
@@ -40,7 +39,7 @@ FLAGS = (
     *["--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding"],
     *["--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-US", "--remote-debugging-pipe"],
     "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider",
-    f"--host-resolver-rules=MAP {FOREIGN} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 # What the keyboard sends: the code of a key, its number in Windows, and the text it types.
 KEYS = {"Tab": ("Tab", 9, ""), "Enter": ("Enter", 13, "\r"), " ": ("Space", 32, " ")}

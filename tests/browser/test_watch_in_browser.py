@@ -8,8 +8,6 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from chromium import FOREIGN
-from folder_contents import written
 from looks import charts, check
 from patience import PATIENCE
 from pointing import wait_until_drawn
@@ -153,15 +151,6 @@ def test_a_click_counts_while_the_table_changes(browser, tmp_path):
         assert page.evaluate(sorted_by_score("ascending"))
 
 
-def test_looking_writes_nothing_to_the_study(browser, page, address, study):
-    before = written(study)
-    assert any(name.endswith("-wal") for name in before)
-    opened(page, address)
-    asked = len(page.requests)
-    browser.wait(lambda: len(page.requests) > asked + 3, "a page that asks on")
-    assert written(study) == before
-
-
 def test_the_table_is_used_by_keyboard_alone(page, address):
     opened(page, address)
     for _ in range(80):
@@ -200,26 +189,6 @@ def test_studies_that_begin_later_come_into_the_list(browser, tmp_path):
             page.click("header a")
             page.wait_for("document.querySelector('#studies a') !== null")
             assert page.problems == []
-
-
-def test_a_name_of_somebody_else_that_leads_here_is_refused(browser, address):
-    port = address.rstrip("/").rpartition(":")[2]
-    with browser.page() as page:
-        page.open(f"http://{FOREIGN}:{port}/")
-        assert page.text().strip() == "refused: the header Host names another machine"
-        # The browser also says that it takes a policy about openers from https alone.
-        assert page.problems[0] == f"answer: 403 of http://{FOREIGN}:{port}/"
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("study/none", 404), ("study.yaml", 404), ("%2e%2e%2fstudy.yaml", 400), ("%00", 400)],
-)
-def test_paths_of_no_page_are_refused_in_a_line(browser, address, path, status):
-    with browser.page() as page:
-        page.open(f"{address}{path}")
-        assert "\n" not in page.text().strip()
-        assert page.problems == [f"answer: {status} of {address}{path}"]
 
 
 def test_pages_of_others_neither_read_nor_frame_it(browser, address, tmp_path):
