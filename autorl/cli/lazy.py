@@ -79,7 +79,7 @@ class LazyGroup(TyperGroup):
                 self.add_command(inner)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line; an empty one asks for help."""
+        """Parse the command line, where an empty one asks for help."""
         return super().parse_args(ctx, args or ["--help"])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -13,10 +13,10 @@ Options:
     trust: Open pickles in checkpoints that others wrote, which can run anything (docs/security.md).
     source: An id, a landscape folder, or a study's folder.
     sources: Ids or folders; a folder of many, such as arlbench/dqn, too.
-    by: Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as the
-        study did.
-    reduce: What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did,
-        else last.
+    by: Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as
+        the study did.
+    reduce: What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study
+        did, else last.
     seeds: Seeds that count: tuning, test or all.
     step: Last step that counts; default the last there is.
     limit: Rows to print; 0 = all. --json prints all.

@@ -64,7 +64,7 @@ def tune(
         runs: Budget in full runs over all tuning seeds (a space alone: 96).
         steps: Steps of a full run (a space alone: 100000; 1000000 on the tasks of a package such as
             Box2D or MuJoCo).
-        out: Folder of the study; default studies/<name>. Of several: what they lie in.
+        out: Folder of the study; default studies/<name>. Several lie in it.
         seed: Seed of the study.
         note: Text that `watch`, `best` and the report show.
         settings: Any key of the study file: --set fidelity.episodes=8.

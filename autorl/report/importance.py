@@ -1,4 +1,4 @@
-"""What scores of a study say of its hyperparameters and of seed noise.
+"""Measures importance and seed noise from the scores of a study.
 
 A page fits a small forest of its own to at most `SAMPLE` configurations: scikit-learn and pandas
 alone take 200 MB and 1 CPU-second to import. Trees are grown level by level, all at once, on
@@ -61,7 +61,7 @@ class SmallForest:
 
 
 def grow(codes: Integers, parts: Integers, targets: Array) -> SmallForest:
-    """Fit trees to rows (n, d) of part numbers, each to a bootstrap sample.
+    """Fit trees to bootstrap samples of rows (n, d) of part numbers.
 
     Args:
         codes: which part of each column a row lies in.
@@ -95,11 +95,11 @@ def grow(codes: Integers, parts: Integers, targets: Array) -> SmallForest:
                 for values in (weights, weights * targets[rows])
             )
             right = size[:, None] - left
-            found = left_sum**2 / np.maximum(left, 1.0)
-            found += (total[:, None] - left_sum) ** 2 / np.maximum(right, 1.0)
-            found[(np.minimum(left, right) < _MIN_LEAF) | (order[:, place, None] >= tried)] = 0.0
-            at = found.argmax(axis=1)
-            best = found[np.arange(len(tree)), at]
+            gains = left_sum**2 / np.maximum(left, 1.0)
+            gains += (total[:, None] - left_sum) ** 2 / np.maximum(right, 1.0)
+            gains[(np.minimum(left, right) < _MIN_LEAF) | (order[:, place, None] >= tried)] = 0.0
+            at = gains.argmax(axis=1)
+            best = gains[np.arange(len(tree)), at]
             better = best > gain
             gain = np.where(better, best, gain)
             cut = np.where(better, at + 1, cut)
@@ -126,7 +126,7 @@ def grow(codes: Integers, parts: Integers, targets: Array) -> SmallForest:
 
 
 def shares_of(forest: SmallForest, parts: Integers) -> Array:
-    """Compute the share of variance of each column in each tree that has a split."""
+    """Compute each column's share of variance in every split tree."""
     terms: list[tuple[int, ...]] = [(column,) for column in range(len(parts))]
     shares = []
     for tree in range(_TREES):
@@ -140,7 +140,10 @@ def shares_of(forest: SmallForest, parts: Integers) -> Array:
 def surface_of(
     forest: SmallForest, codes: Integers, columns: Sequence[int], points: Sequence[Integers]
 ) -> Array:
-    """Predict the mean score with two columns at each point, the others as recorded."""
+    """Predict the mean score with two columns at each point.
+
+    The other columns are as recorded.
+    """
     share = np.ones((len(codes), len(forest.tree)), dtype=bool)
     for place in set(range(codes.shape[1])).difference(columns):
         held = codes[:, place, None]
@@ -156,7 +159,7 @@ def surface_of(
 
 
 def _parts(item: Hyperparameter) -> int:
-    """Count the equal parts that a hyperparameter is cut into: its values where they are few."""
+    """Count the parts of a hyperparameter, its values where they are few."""
     values = item.n_choices
     if item.type == "int" and item.scale == "linear":
         values = int(item.bounds[1] - item.bounds[0]) + 1
@@ -164,7 +167,7 @@ def _parts(item: Hyperparameter) -> int:
 
 
 def complete_sample(rows: Sequence[ConfigurationRow]) -> tuple[list[ConfigurationRow], str]:
-    """Choose the configurations with a score at full length, and say how many they are."""
+    """Choose scored configurations of full length, and say how many."""
     scored = [row for row in rows if row.state == COMPLETE and np.isfinite(row.score or np.nan)]
     text = counted(len(scored), "configuration", form=",")
     if len(scored) <= SAMPLE:
@@ -190,8 +193,8 @@ def importance_blocks(space: Space, rows: Sequence[ConfigurationRow], label: str
     shares = shares_of(forest, parts)
     if not len(shares):
         return [Text("importance: the scores do not depend on the hyperparameters.", "note")]
-    known = np.isfinite(forest.predicted)
-    fit = float(spearman(scores[known], forest.predicted[known]))
+    unseen = np.isfinite(forest.predicted)
+    fit = float(spearman(scores[unseen], forest.predicted[unseen]))
     about = f"{said} · fit: out-of-bag rank correlation {fit:.2f}"
     mean = shares.mean(axis=0)
     spread = shares.std(axis=0, ddof=1) if len(shares) > 1 else np.zeros(len(mean))
@@ -231,7 +234,7 @@ def _names(item: Hyperparameter, units: Array) -> tuple[str, ...]:
 
 
 def noise_blocks(record: StudyRecord, rows: Sequence[ConfigurationRow]) -> list[Block]:
-    """Say how much of the variance between runs on tuning seeds is seed noise."""
+    """Say how much of the variance on tuning seeds is noise."""
     sample, _ = complete_sample(rows)
     runs = {run.run_id: run for run in record.tables.runs()}
     scores: dict[int, dict[int, float]] = {}

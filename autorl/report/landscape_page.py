@@ -159,7 +159,7 @@ def _learning(data: Landscape) -> list[Block]:
 
 
 def _noise(data: Landscape) -> list[Block]:
-    """Say how much is seed noise, and draw what choosing gains and what phases change."""
+    """Describe seed noise, and draw what choosing and phases change."""
 
     def seed_noise() -> list[Block]:
         return [noise_text(analysis.analyse(data, "noise").table.iloc[0].to_dict())]
@@ -253,7 +253,7 @@ def _pairs(values: Any) -> str:
 
 
 def _answered(data: Landscape, kind: str, name: str, about: Sequence[str] = ()) -> list[Block]:
-    """Draw what an analysis says about hyperparameters, or say why it says nothing."""
+    """Draw an analysis, or say why there is none."""
     return tried(lambda: [_drawn(analysis.analyse(data, kind, about))], name)
 
 
@@ -263,7 +263,7 @@ def _drawn(answer: Answer) -> Figure:
 
 
 def _matters(data: Landscape) -> tuple[list[Block], list[str]]:
-    """Draw importances, and return the hyperparameters, most important first, if they are known."""
+    """Draw importances, and return the hyperparameters by importance."""
     try:
         answer = analysis.importance(data)
     except InputError as error:

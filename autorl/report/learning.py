@@ -61,7 +61,10 @@ def incumbent_chart(
 
 
 def incumbent_line(label: str, points: Sequence[TracePoint], end: int) -> Line:
-    """Draw the score of an incumbent, which holds until the next, up to `end`."""
+    """Draw the score of an incumbent up to `end`.
+
+    It holds until the next.
+    """
     # Equal ones in between add nothing but size.
     changed = [
         point
@@ -267,7 +270,7 @@ def _mean_of(
 
 
 def common_values(curves: Mapping[int, Mapping[int, float]]) -> tuple[Array, Array]:
-    """Return the steps that all curves have, and the values (curves, steps) there."""
+    """Return the steps of all curves, and the values (curves, steps)."""
     common = sorted(set.intersection(*map(set, curves.values()))) if curves else []
     values = np.array([[curve[step] for step in common] for curve in curves.values()])
     return np.array(common, dtype=np.float64), values
