@@ -275,7 +275,7 @@ class RLHFInfo(TrainerInfo):
 class TRLInfo(RLHFInfo):
     """Trainers of TRL."""
 
-    target = "autorl.trainers.trl:make"
+    target = "autorl.trainers.trl:TRLTrainer"
     needs = ("torch", "trl", "transformers", "datasets")
     trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
 
@@ -296,7 +296,7 @@ class OwnPPOInfo(RLHFInfo):
     No library has arguments for it.
     """
 
-    target = "autorl.trainers.rlhf.ppo:make"
+    target = "autorl.trainers.rlhf.ppo:PPOTrainer"
     needs = ("torch", "transformers")
 
     def relative_cost(

@@ -5,10 +5,10 @@ each other in one direction:
 
     contract           what a signal and a task are
     models, sampling   language models, and completions of them
-    completion_scores, policy_metrics   what is measured of completions, and of a policy
+    policy_metrics     what is measured of a policy
     rewards            signals, and what a training signal is put together from
     data               a user's data sets: rows, their columns, what is held out
     tasks              the tasks by name; `tasks.task` and `tasks.build`
     ppo                proximal policy optimisation of a language model
-    best_of_n, overoptimization   what a proxy does to the gold reward
+    overoptimization   what a proxy does to the gold reward
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from autorl.core.types import Config, EnvironmentSpec, Outcome, Report, Segment, TrainerSpec
+from autorl.core.types import Config, EnvironmentSpec, Outcome, Report, Segment
 from autorl.trainers.contract import Change
 from autorl.trainers.language.ppo import settings as ppo_settings
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
@@ -60,8 +60,3 @@ class PPOTrainer(RLHFTrainer):
         check_start(segment)
         with preserved():
             return PPORun(self, segment, report).train()
-
-
-def make(spec: TrainerSpec) -> PPOTrainer:
-    """Build the trainer."""
-    return PPOTrainer(spec)

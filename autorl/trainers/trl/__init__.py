@@ -11,6 +11,6 @@ import os
 # before TRL is imported: `trl.experimental` warns as it is
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
-from autorl.trainers.trl.trainer import TRLTrainer, make
+from autorl.trainers.trl.trainer import TRLTrainer
 
-__all__ = ["TRLTrainer", "make"]
+__all__ = ["TRLTrainer"]

@@ -78,8 +78,3 @@ class TRLTrainer(RLHFTrainer):
             from autorl.trainers.trl.segment_trainer import TRLRun
 
             return TRLRun(self, settings, segment, report).train(str(folder))
-
-
-def make(spec: TrainerSpec) -> TRLTrainer:
-    """Build the trainer `trl/<method>`."""
-    return TRLTrainer(spec)
