@@ -5,10 +5,23 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from autorl.trainers.language.contract import Built
 from autorl.trainers.language.tasks.files import FILES
 from autorl.trainers.language.tasks.letters import LETTERS
 from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Torch trains in one thread: a file of tests imports this, and all of them do."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @contextmanager

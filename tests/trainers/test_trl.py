@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 import segments
+from rlhf_support import one_thread  # noqa: F401
 from segments import train
 
 from autorl.core.types import (
@@ -29,16 +30,6 @@ from autorl.trainers.trl.settings import DEFAULTS
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 LETTERS = EnvironmentSpec("letters-goldproxy")
 RLOO = {"learning_rate": 1e-3, "beta": 0.3, "num_generations": 4}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def segment(config, name="trl/rloo", steps=3, **changes):

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from rlhf_support import one_thread  # noqa: F401
 from segments import segment, train
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
@@ -23,13 +24,7 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory, monkeypatch):
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     monkeypatch.setenv("AUTORL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    yield
-    torch.set_num_threads(before)
 
 
 def one_segment(name, config, folder, until=4, **changes):
