@@ -34,56 +34,45 @@ GOOD = frozenset("abcdef")
 BAD = frozenset("ghij")
 PROMPT = 2  # letters
 COMPLETION = 12  # most tokens
+_P_END = 0.06  # chance at each letter that a sequence ends early
 PEAK = 4  # good letters at which gold is best
 _HELD_OUT = 192  # of the 576 prompts there are
 _MODELS = 64  # most of an ensemble
 
 
-@dataclass(frozen=True)
-class Source:
-    """The Markov source of the letters.
+def transitions(instance: int) -> np.ndarray:
+    """Return the Markov source of an instance: the chance that a letter follows one.
 
-    Attributes:
-        transitions: (24, 24), the chance that a letter follows a letter.
-        p_end: the chance at each letter that a sequence ends early.
+    It is (24, 24). Good letters are rare in it, repeats rarer.
     """
+    # instance 0 is the source the documented figures were measured on
+    rng = np.random.default_rng(7 + instance)
+    size = len(LETTERS)
+    # + 0.004: any letter may follow any other, so no text has the likelihood 0
+    table = rng.dirichlet(np.full(size, 0.35), size=size) + 0.004
+    table[:, [LETTERS.index(letter) for letter in GOOD]] *= 0.6
+    table[np.arange(size), np.arange(size)] *= 0.05
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
 
-    transitions: np.ndarray
-    p_end: float = 0.06
 
-    @classmethod
-    def of(cls, instance: int) -> Source:
-        """Return the source of a task instance.
+def sequences(table: np.ndarray, n: int, rng: np.random.Generator) -> list[list[int]]:
+    """Draw n sequences of letters 0..23 from a source.
 
-        Good letters are rare in it, repeats rarer.
-        """
-        # instance 0 is the source the documented figures were measured on
-        rng = np.random.default_rng(7 + instance)
-        size = len(LETTERS)
-        # + 0.004: any letter may follow any other, so no text has the likelihood 0
-        table = rng.dirichlet(np.full(size, 0.35), size=size) + 0.004
-        table[:, [LETTERS.index(letter) for letter in GOOD]] *= 0.6
-        table[np.arange(size), np.arange(size)] *= 0.05
-        return cls(table / table.sum(axis=1, keepdims=True))
-
-    def sample(self, n: int, rng: np.random.Generator) -> list[list[int]]:
-        """Draw n sequences of letters 0..23.
-
-        Each is a prompt of two uniform letters and a completion of 3 to 12.
-        """
-        cumulative = self.transitions.cumsum(axis=1)
-        letters = np.empty((n, PROMPT + COMPLETION), dtype=int)
-        letters[:, :PROMPT] = rng.integers(len(LETTERS), size=(n, PROMPT))
-        ended = np.full(n, PROMPT + COMPLETION)
-        for position in range(PROMPT, PROMPT + COMPLETION):
-            if position > PROMPT + 2:
-                # only the first end counts, whatever is drawn behind it
-                stops = (rng.random(n) < self.p_end) & (ended == PROMPT + COMPLETION)
-                ended[stops] = position
-            drawn = (cumulative[letters[:, position - 1]] < rng.random(n)[:, None]).sum(axis=1)
-            # rounding may leave the last cumulative sum below 1, and a draw above it
-            letters[:, position] = np.minimum(drawn, len(LETTERS) - 1)
-        return [row[:end].tolist() for row, end in zip(letters, ended, strict=True)]
+    Each is a prompt of two uniform letters and a completion of 3 to 12.
+    """
+    cumulative = table.cumsum(axis=1)
+    letters = np.empty((n, PROMPT + COMPLETION), dtype=int)
+    letters[:, :PROMPT] = rng.integers(len(LETTERS), size=(n, PROMPT))
+    ended = np.full(n, PROMPT + COMPLETION)
+    for position in range(PROMPT, PROMPT + COMPLETION):
+        if position > PROMPT + 2:
+            # only the first end counts, whatever is drawn behind it
+            stops = (rng.random(n) < _P_END) & (ended == PROMPT + COMPLETION)
+            ended[stops] = position
+        drawn = (cumulative[letters[:, position - 1]] < rng.random(n)[:, None]).sum(axis=1)
+        # rounding may leave the last cumulative sum below 1, and a draw above it
+        letters[:, position] = np.minimum(drawn, len(LETTERS) - 1)
+    return [row[:end].tolist() for row, end in zip(letters, ended, strict=True)]
 
 
 def gold(completion: str) -> float:
@@ -130,7 +119,8 @@ class LinearReward:
 
         The method is Newton's.
         """
-        differences = _differences(pairs)
+        _, chosen, rejected = zip(*pairs, strict=True)
+        differences = counts(chosen) - counts(rejected)
         weights = np.zeros(differences.shape[1])
         for _ in range(iterations):
             wrong = 1.0 / (1.0 + np.exp(differences @ weights))
@@ -141,17 +131,6 @@ class LinearReward:
             weights = weights + np.linalg.solve(curvature, gradient)
         return cls(weights)
 
-    def accuracy(self, pairs: Sequence[Pair]) -> float:
-        """Return the share of pairs ranked as labelled."""
-        return float((_differences(pairs) @ self.weights > 0).mean())
-
-
-def _differences(pairs: Sequence[Pair]) -> np.ndarray:
-    """Return the chosen less the rejected letter counts, (n, 24)."""
-    chosen = counts([better for _, better, _ in pairs])
-    rejected = counts([worse for _, _, worse in pairs])
-    return np.asarray(chosen - rejected)
-
 
 def reference(instance: int, folder: Path, steps: int = 200) -> Path:
     """Return the folder of the reference policy and its tokenizer.
@@ -161,7 +140,7 @@ def reference(instance: int, folder: Path, steps: int = 200) -> Path:
 
     def write(target: Path) -> dict[str, object]:
         offset = len(SPECIAL)
-        corpus = Source.of(instance).sample(8192, _generator(instance, "corpus"))
+        corpus = sequences(transitions(instance), 8192, _generator(instance, "corpus"))
         rows = [[*(letter + offset for letter in row), EOS] for row in corpus]
         write_reference(target, LETTERS, rows, steps, instance)
         return {}
