@@ -6,11 +6,11 @@ from autorl.core.types import InputError
 from autorl.trainers.language.tasks.sorting import (
     SORT,
     WORDS,
-    Probe,
-    Reward,
     exact,
     position,
+    probe,
     problems,
+    reward,
 )
 
 
@@ -28,7 +28,7 @@ from autorl.trainers.language.tasks.sorting import (
 def test_the_verifier_by_hand(completion, right, share):
     assert exact(["3 1 2 1 >"], [completion]) == [right]
     assert position(["3 1 2 1 >"], [completion]) == [share]
-    assert Reward(0.5)(["3 1 2 1 >"], [completion]) == [right + 0.5 * share]
+    assert reward(0.5, ["3 1 2 1 >"], [completion]) == [right + 0.5 * share]
 
 
 def test_problems_are_distinct_and_a_function_of_the_instance():
@@ -81,7 +81,7 @@ def test_greedy_answers_do_not_depend_on_the_seed(easy):
     from autorl.trainers.language.tasks.letters import load
 
     policy, tokenizer = load(easy.reference)
-    first, second = (Probe(5)(policy, tokenizer, easy.held_out, seed)["greedy"] for seed in (0, 1))
+    first, second = (probe(5, policy, tokenizer, easy.held_out, seed)["greedy"] for seed in (0, 1))
     assert first == second
 
 

@@ -41,7 +41,7 @@ _MODELS = 64  # most of an ensemble
 
 
 def transitions(instance: int) -> np.ndarray:
-    """Return the Markov source of an instance: the chance that a letter follows one.
+    """Return the Markov source of an instance: chances that letters follow letters.
 
     It is (24, 24). Good letters are rare in it, repeats rarer.
     """

@@ -9,7 +9,7 @@ reward in training is measured at the sampling temperature: it ranks temperature
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -77,47 +77,36 @@ def steps(prompts: Sequence[str], completions: Sequence[str]) -> list[list[float
     return rewards
 
 
-@dataclass(frozen=True)
-class Reward:
-    """The training signal: exact + process * position."""
-
-    process: float
-
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        shares = position(prompts, completions)
-        return [
-            verified + self.process * share
-            for verified, share in zip(exact(prompts, completions), shares, strict=True)
-        ]
+def reward(process: float, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """Return the training signal: exact + process * position."""
+    shares = position(prompts, completions)
+    return [
+        verified + process * share
+        for verified, share in zip(exact(prompts, completions), shares, strict=True)
+    ]
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Measures whether the likeliest answer, or a sampled one, is right.
+def probe(
+    longest: int,
+    policy: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    seed: int,
+) -> dict[str, float]:
+    """Measure whether the likeliest answer, or a sampled one, is right.
 
     `greedy` is the share of likeliest answers that are right, `pass_at_8` that of prompts to which
     one of eight sampled answers is, both over the first 128 prompts.
     """
-
-    longest: int
-
-    def __call__(
-        self,
-        policy: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[str],
-        seed: int,
-    ) -> dict[str, float]:
-        asked = list(prompts[:_PROBED])
-        likeliest = sample(policy, tokenizer, asked, self.longest, seed, temperature=0.0)
-        repeated = [prompt for prompt in asked for _ in range(_TRIES)]
-        sampled = sample(policy, tokenizer, repeated, self.longest, seed)
-        verified = np.array(exact(repeated, sampled.texts)).reshape(len(asked), _TRIES)
-        solved = verified.max(axis=1)
-        return {
-            "greedy": float(np.mean(exact(asked, likeliest.texts))),
-            "pass_at_8": float(solved.mean()),
-        }
+    asked = list(prompts[:_PROBED])
+    likeliest = sample(policy, tokenizer, asked, longest, seed, temperature=0.0)
+    repeated = [prompt for prompt in asked for _ in range(_TRIES)]
+    sampled = sample(policy, tokenizer, repeated, longest, seed)
+    verified = np.array(exact(repeated, sampled.texts)).reshape(len(asked), _TRIES)
+    return {
+        "greedy": float(np.mean(exact(asked, likeliest.texts))),
+        "pass_at_8": float(verified.max(axis=1).mean()),
+    }
 
 
 class SortVerifiable(Task):
@@ -156,8 +145,12 @@ class SortVerifiable(Task):
             prompts=tuple(saved["prompts"]),
             held_out=tuple(saved["held_out"]),
             max_completion=longest,
-            signals={"reward": Reward(chosen["process"]), "exact": exact, "position": position},
-            probe=Probe(longest),
+            signals={
+                "reward": partial(reward, chosen["process"]),
+                "exact": exact,
+                "position": position,
+            },
+            probe=partial(probe, longest),
         )
 
 
