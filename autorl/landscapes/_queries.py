@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.core.plain_text import shown
+from autorl.core.plain_text import counted, shown
 from autorl.core.types import InputError
 from autorl.landscapes._views import first_line, new_database, readable, stored_types
 from autorl.landscapes.schema import (
@@ -350,26 +350,19 @@ class Queries:
         value = self.rows("SELECT value FROM penalty")[0][0]
         return float("nan") if value is None else float(value)
 
-    def outside(
-        self, low: float | None, high: float | None
-    ) -> tuple[int, float | None, float | None]:
-        """Count the values outside bounds, None = unbounded.
+    def outside(self, low: float | None, high: float | None) -> list[str]:
+        """Say how many values of the objective lie outside bounds, None = unbounded.
 
-        Returned are the count, the least and the greatest of them.
+        Values of any run count. The list is empty where none does.
         """
-        tests = [
-            # A parameter: the manifest of a stranger states these numbers.
-            f"value {comparison} ?"
-            for comparison, limit in (("<", low), (">", high))
-            if limit is not None
-        ]
-        if not tests:
-            return 0, None, None
+        # Parameters: the manifest of a stranger states these numbers.
         count, least, greatest = self.rows(
-            f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}",
-            [limit for limit in (low, high) if limit is not None],
+            "SELECT count(*), min(value), max(value) FROM measured "
+            "WHERE value < CAST(? AS DOUBLE) OR value > CAST(? AS DOUBLE)",
+            [low, high],
         )[0]
-        return count, least, greatest
+        where = f"outside [{low}, {high}], from {least} to {greatest}"
+        return [f"{counted(count, 'value', 'lie')} {where}"] if count else []
 
     def scores_at_phase_ends(self) -> pd.DataFrame:
         """Return start_step, step, config_id, seed and value of each phase's last step."""

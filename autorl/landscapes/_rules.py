@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from autorl.core.plain_text import counted, shortened, shown
 from autorl.core.types import InputError
-from autorl.landscapes.bounds import outside_bounds
 from autorl.landscapes.croissant import CROISSANT, describe, read_croissant, structure
 from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import (
-    METRIC_TYPE,
     STATUSES,
     TABLES,
+    as_json,
     config_of_row,
+    declared_columns,
     hyperparameter_column,
     identifier,
 )
@@ -47,7 +47,6 @@ _CONFIGURATIONS = 8  # fewer say nothing about ranks
 _ENOUGH = 20  # evaluations needed to say what share is equal
 # Two published sets had the last checkpoints of other runs: it fell to -0.02 and 0.21.
 _DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
-_BLOCK = 2048  # groups of seeds that are counted at once
 _TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
 
 
@@ -87,24 +86,15 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
     A published set kept lists as text.
     """
     space = landscape.space
-    hyperparameters = {
-        name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()
-    }
     # Read from the files: a landscape cannot be opened while columns it needs are wrong.
     tables = landscape.stored_columns()
-    metrics = dict.fromkeys(
-        set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE
-    )
-    more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
     for table, stored in tables.items():
-        expected = {column.name: column.type for column in TABLES[table]} | more.get(table, {})
-        for name in sorted(set(stored) | set(expected)):
-            if stored.get(name) != expected.get(name):
-                declared = expected.get(name, "no such column")
-                yield (
-                    f"{table}.{shortened(name)} is {stored.get(name, 'missing')}, "
-                    f"expected {declared}"
-                )
+        declared = declared_columns(table, stored, space)
+        for name in sorted({*stored, *declared}):
+            found = stored.get(name, "missing")
+            expected = declared[name].type if name in declared else "no such column"
+            if found != expected:
+                yield f"{table}.{shortened(name)} is {found}, expected {expected}"
     # Every wrong column is named before the first query, which opens the landscape and may fail.
     for table, stored in tables.items():
         for column in TABLES[table]:
@@ -115,10 +105,8 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
                 if count:
                     yield f"{table}.{column.name} is null in {counted(count, 'row')}"
     # Choices of other types than text are JSON in the tables, so a bracket is right there.
-    for name, kind in hyperparameters.items():
-        if kind == "VARCHAR" and all(
-            isinstance(choice, str) for choice in space.hyperparameters[name].choices
-        ):
+    for name, item in space.hyperparameters.items():
+        if hyperparameter_column(item).type == "VARCHAR" and not as_json(item):
             count = landscape.queries.number(
                 f"SELECT count(*) FROM configs WHERE ltrim({identifier(name)})[1] IN ('[', '{{')"
             )
@@ -311,7 +299,7 @@ def bounded_returns(landscape: Dataset) -> Iterator[str]:
 
     Published traces held another environment's values.
     """
-    yield from outside_bounds(landscape, landscape.manifest.return_bounds)
+    yield from landscape.queries.outside(*landscape.manifest.return_bounds)
 
 
 def failures_marked(landscape: Dataset) -> Iterator[str]:
@@ -453,31 +441,6 @@ def _numbered(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
     return numbers.reshape(values.shape[:2]).astype(np.float64)
 
 
-def pairs_together(
-    group: npt.NDArray[np.int64], seed: npt.NDArray[np.int64], seeds: int
-) -> npt.NDArray[np.int64]:
-    """Count in how many groups each pair of seeds is together.
-
-    From (members,) to (seeds, seeds).
-
-    Args:
-        group: of each member, ascending; no seed is twice in one.
-        seed: of each member.
-        seeds: how many there are.
-    """
-    several = np.bincount(group, minlength=1)[group] > 1
-    _, row = np.unique(group[several], return_inverse=True)
-    member = seed[several]
-    # A product of matrices: where a thousand seeds were copies, a loop over pairs took over 200 s.
-    together = np.zeros((seeds, seeds))
-    for begin in range(0, int(row.max(initial=-1)) + 1, _BLOCK):
-        first, last = np.searchsorted(row, (begin, begin + _BLOCK))
-        indicator = np.zeros((_BLOCK, seeds))
-        indicator[row[first:last] - begin, member[first:last]] = 1.0
-        together += indicator.T @ indicator
-    return together.astype(np.int64)
-
-
 def equal_values(
     values: npt.NDArray[np.floating[Any]], common: npt.NDArray[np.floating[Any]]
 ) -> npt.NDArray[np.int64]:
@@ -485,23 +448,18 @@ def equal_values(
 
     Values that are `common` are left out.
     """
-    seeds = values.shape[1]
-    cells = np.moveaxis(values, 1, 2).reshape(-1, seeds)
+    cells = np.moveaxis(values, 1, 2).reshape(-1, values.shape[1])
     usable = ~np.isnan(cells) & ~np.isin(cells, common)
     comparable = (usable.T.astype(np.float64) @ usable.astype(np.float64)).astype(np.int64)
-    # Sorted within a cell, not all together: that grew faster than the data set (exponent 1.3
-    # at 1e7 evaluations).
-    ordered = np.where(usable, cells, np.nan)
+    cells = np.where(usable, cells, np.nan)  # NaN equals nothing
     # In most cells no two seeds are equal, and sorting alone is cheap.
-    values_in_order = np.sort(ordered, axis=1)
-    ordered = ordered[(values_in_order[:, 1:] == values_in_order[:, :-1]).any(axis=1)]
-    seed = np.argsort(ordered, axis=1, kind="stable")
-    ordered = np.take_along_axis(ordered, seed, axis=1)
-    # Begins of groups of equal evaluations: NaN equals nothing.
-    begins = np.ones(ordered.shape, dtype=np.int64)
-    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    group = np.cumsum(begins.ravel()) - 1
-    return np.stack([pairs_together(group, seed.ravel(), seeds), comparable])
+    ordered = np.sort(cells, axis=1)
+    cells = cells[(ordered[:, 1:] == ordered[:, :-1]).any(axis=1)]
+    # No loop over pairs: with a thousand seeds that were copies it took over 200 s.
+    equal = np.zeros_like(comparable)
+    for place, seed in enumerate(cells.T):
+        equal[place] = (cells == seed[:, None]).sum(axis=0)
+    return np.stack([equal, comparable])
 
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:

@@ -127,7 +127,7 @@ def connect_frames(
         for name in TABLES:
             # Copied for this connection alone; the frame itself stays out of a query's reach.
             connection.register("frame", tables[name])
-            cells = cast_list(table_columns(name, tables.columns(name), space))
+            cells = cast_list(table_columns(name, tables[name], space))
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
             connection.unregister("frame")
         _meaning(connection, str(folder), manifest)

@@ -34,53 +34,8 @@ _DATA_TYPES = {
     "VARCHAR": "sc:Text",
 }
 _MEANINGS = {column.name: column.meaning for columns in TABLES.values() for column in columns}
-# Terms that the context of the specification maps to its namespace [Croissant].
-_TERMS = [
-    "arrayShape",
-    "citeAs",
-    "column",
-    "containedIn",
-    "equivalentProperty",
-    "extract",
-    "field",
-    "fileProperty",
-    "fileObject",
-    "fileSet",
-    "format",
-    "includes",
-    "isArray",
-    "isLiveDataset",
-    "jsonPath",
-    "key",
-    "md5",
-    "parentField",
-    "path",
-    "recordSet",
-    "references",
-    "regex",
-    "repeated",
-    "replace",
-    "samplingRate",
-    "separator",
-    "source",
-    "subField",
-    "transform",
-]
-_CONTEXT: Mapping[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "description": {"@container": "@language"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "name": {"@container": "@language"},
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    **{term: f"cr:{term}" for term in _TERMS},
-}
+# The context of the specification [Croissant].
+_CONTEXT = json.loads(Path(__file__).with_name("croissant_context.json").read_text("utf-8"))
 
 
 def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -106,7 +61,7 @@ def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
         fields = [_field(table, name, *column) for column in parquet.types(folder / name)]
         sets.append({"@type": "cr:RecordSet", "@id": table, "name": table, "field": fields})
     description = {
-        "@context": dict(_CONTEXT),
+        "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": manifest.id.replace("/", "--"),

@@ -29,20 +29,13 @@ from autorl.landscapes.library import is_study, read_study
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.query_process import QUERY_SECONDS, answer
 from autorl.landscapes.ranking import Choice, Rule, SeedSet
-from autorl.landscapes.schema import (
-    TABLES,
-    Column,
-    TableName,
-    check_columns,
-    config_of_row,
-    hyperparameter_column,
-)
+from autorl.landscapes.schema import TABLES, TableName, check_columns, config_of_row
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.statistics.reductions import Reduction, parse_reduction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator
 
     import duckdb
     import pandas as pd
@@ -153,13 +146,12 @@ class Dataset:
             return file_columns(self.path, self.manifest)
         return {name: self.queries.stored_types(name) for name in TABLES}
 
-    def check_table(self, name: TableName, more: Sequence[Column] = ()) -> None:
-        """Raise `InputError` unless a table has its columns, and `more`.
+    def check_table(self, name: TableName, space: Space | None = None) -> None:
+        """Raise `InputError` unless a table has its columns, `configs` those of a space.
 
         `runs` and `evals` are always checked.
         """
-        stored = self.queries.stored_types(name)
-        check_columns(name, stored, str(self.path), [*TABLES[name], *more])
+        check_columns(name, self.queries.stored_types(name), str(self.path), space)
 
     @cached_property
     def grid(self) -> Grid:
@@ -330,9 +322,7 @@ class Dataset:
 
         Every hyperparameter has a column of its type.
         """
-        self.check_table(
-            "configs", [hyperparameter_column(item) for item in self.space.hyperparameters.values()]
-        )
+        self.check_table("configs", self.space)
         return {int(row["config_id"]): row for row in self._configs.to_dict("records")}
 
     @cached_property

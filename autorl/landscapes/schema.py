@@ -11,7 +11,7 @@ quotes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -102,44 +102,49 @@ class Tables:
         frame: pd.DataFrame = getattr(self, name)
         return frame
 
-    def columns(self, name: TableName) -> list[str]:
-        """Return the column names of a table."""
-        return [str(column) for column in self[name]]
+
+def declared_columns(
+    name: TableName, names: Iterable[str], space: Space | None = None
+) -> dict[str, Column]:
+    """Return the columns of a table by name.
+
+    The fixed ones come first, then the hyperparameters of a space (`configs`), or every other one
+    of `names` as a metric (`evals`).
+    """
+    columns = {column.name: column for column in TABLES[name]}
+    if name == "evals":
+        columns |= {
+            metric: Column(metric, METRIC_TYPE, f"Metric {metric}.", nullable=True)
+            for metric in names
+            if metric not in columns
+        }
+    if name == "configs" and space is not None:
+        columns |= {key: hyperparameter_column(space.hyperparameters[key]) for key in space.names}
+    return columns
 
 
-def table_columns(
-    name: TableName, frame_columns: Sequence[str], space: Space | None
-) -> tuple[Column, ...]:
-    """Return the columns of a table.
-
-    The fixed ones come first, then hyperparameters (`configs`) or metrics (`evals`).
+def table_columns(name: TableName, frame: pd.DataFrame, space: Space | None) -> list[Column]:
+    """Return the columns of a table that is written.
 
     Raises:
         InputError: a fixed column is missing, or a column is neither fixed nor allowed.
     """
-    fixed = TABLES[name]
-    names = [column.name for column in fixed]
-    missing = [column for column in names if column not in frame_columns]
+    fixed = [column.name for column in TABLES[name]]
+    found = [str(column) for column in frame]
+    missing = [column for column in fixed if column not in found]
     if missing:
-        raise InputError(f"table '{name}' lacks columns {missing}; it needs {names}")
-    more = [column for column in frame_columns if column not in names]
-    if name == "evals":
-        return fixed + tuple(
-            Column(metric, METRIC_TYPE, f"Metric {metric}.", nullable=True) for metric in more
+        raise InputError(f"table '{name}' lacks columns {missing}; it needs {fixed}")
+    # A column would stand twice in the table.
+    clash = sorted(set(space.names) & set(fixed)) if space is not None and name == "configs" else []
+    if clash:
+        raise InputError(
+            f"hyperparameters {clash} have the name of a column of 'configs'; rename them"
         )
-    if name == "configs" and space is not None:
-        # A column would stand twice in the table.
-        clash = sorted(set(space.names) & set(names))
-        if clash:
-            raise InputError(
-                f"hyperparameters {clash} have the name of a column of 'configs'; rename them"
-            )
-        return fixed + tuple(
-            hyperparameter_column(space.hyperparameters[key]) for key in space.names
-        )
-    if more:
-        raise InputError(f"table '{name}' has unknown columns {more}; allowed: {names}")
-    return fixed
+    columns = declared_columns(name, found, space)
+    more = [column for column in found if column not in columns]
+    if more and name != "configs":
+        raise InputError(f"table '{name}' has unknown columns {more}; allowed: {fixed}")
+    return list(columns.values())
 
 
 # Types that can be read as a declared type: tables of strangers have other widths.
@@ -158,28 +163,20 @@ _READABLE: Mapping[str, frozenset[str]] = {
 
 
 def check_columns(
-    name: TableName, types: Mapping[str, str], file: str, columns: Sequence[Column] | None = None
+    name: TableName, types: Mapping[str, str], file: str, space: Space | None = None
 ) -> None:
-    """Check that a table has every column used, with its type.
-
-    Raises:
-        InputError: it lacks one, or has one that cannot be read as its type.
+    """Check that a table has every column of `declared_columns`, with its type.
 
     Args:
         name: of the table.
         types: DuckDB type by column, as stored.
         file: for messages.
-        columns: those used; None = the fixed ones, and in `evals` every other one as a metric.
+        space: whose hyperparameters `configs` needs; None = none.
+
+    Raises:
+        InputError: it lacks one, or has one that cannot be read as its type.
     """
-    used = [*(TABLES[name] if columns is None else columns)]
-    if columns is None and name == "evals":
-        fixed = {column.name for column in used}
-        used += [
-            Column(metric, METRIC_TYPE, "", nullable=True)
-            for metric in types
-            if metric not in fixed
-        ]
-    for column in used:
+    for column in declared_columns(name, types, space).values():
         stored = types.get(column.name)
         if stored is None:
             raise InputError(f"table '{name}' has no column {shown(column.name)}", file=file)

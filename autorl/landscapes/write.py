@@ -58,7 +58,7 @@ def write_landscape(
     (building / "space.yaml").write_text(to_yaml(space), encoding="utf-8")
     files = ParquetFiles()
     for name in _SMALL:
-        columns = table_columns(name, tables.columns(name), space)
+        columns = table_columns(name, tables[name], space)
         files.write(tables[name], columns, name, building / f"{name}.parquet")
     part = _write_part(files, tables.evals, building, 0)
     described = dataclasses.replace(manifest, space_hash=space.hash)
@@ -96,7 +96,7 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
     # Three files cannot be replaced at once: all are written first, then renamed together.
     for name in _SMALL:
         file = path / f"{name}.parquet"
-        columns = table_columns(name, tables.columns(name), space)
+        columns = table_columns(name, tables[name], space)
         files.write(tables[name], columns, name, _staged(file), and_rows_of=file)
     for name in _SMALL:
         os.replace(_staged(path / f"{name}.parquet"), path / f"{name}.parquet")
@@ -141,7 +141,7 @@ def _write_part(files: ParquetFiles, evals: pd.DataFrame, folder: Path, number: 
     Returns its path in the folder.
     """
     part = f"evals/part-{number:05d}.parquet"
-    columns = table_columns("evals", [str(name) for name in evals], None)
+    columns = table_columns("evals", evals, None)
     files.write(evals, columns, "evals", folder / part)
     return part
 

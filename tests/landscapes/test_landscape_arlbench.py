@@ -12,7 +12,7 @@ from autorl.core.types import InputError
 from autorl.landscapes import Landscape, load_landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.arlbench_runs import METHODS
-from autorl.landscapes.importers.arlbench_spaces import TASKS, arlbench_space
+from autorl.landscapes.importers.arlbench_spaces import arlbench_space, arlbench_tasks
 from autorl.landscapes.validate import validate
 from autorl.statistics import auc
 
@@ -144,7 +144,9 @@ def test_round_off_between_seeds_is_one_configuration_and_a_real_difference_is_t
 
 
 def test_every_space_of_every_task_can_be_built():
-    pairs = {(name, task.domain) for task in TASKS.values() for name in ("ppo", "dqn", "sac")}
+    pairs = {
+        (name, task.domain) for task in arlbench_tasks().values() for name in ("ppo", "dqn", "sac")
+    }
     built = {pair: space for pair in pairs if (space := arlbench_space(*pair)) is not None}
     assert len(built) == 12
     for (name, _), space in built.items():

@@ -12,7 +12,7 @@ from landscape_samples import SPACE, manifest, tables
 
 from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import Landscape, Manifest, write_landscape
-from autorl.landscapes._rules import equal_values, pairs_together
+from autorl.landscapes._rules import equal_values
 from autorl.landscapes.validate import RULES, SET_RULES, validate
 
 
@@ -299,17 +299,3 @@ def test_values_that_many_evaluations_have_are_found(tmp_path):
     count = int((rows.evals.step == 100).sum())
     assert data.queries.common_values(count - 1).tolist() == [7.0]
     assert data.queries.common_values(count).tolist() == []
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_pairs_of_seeds_that_are_together_are_counted_as_one_by_one(seed):
-    """A landscape whose thousand seeds were copies was not validated within 200 s."""
-    rng = np.random.default_rng(seed)
-    groups = [rng.permutation(7)[: rng.integers(1, 8)] for _ in range(5_000)]
-    expected = np.zeros((7, 7), dtype=int)
-    for members in groups:
-        if len(members) > 1:
-            expected[np.ix_(members, members)] += 1
-    numbers = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
-    assert (pairs_together(numbers, np.concatenate(groups), 7) == expected).all()
-    assert (pairs_together(numbers[:0], numbers[:0], 7) == 0).all()

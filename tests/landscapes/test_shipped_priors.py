@@ -13,7 +13,7 @@ import shipped_priors
 from typer.testing import CliRunner
 
 from autorl.cli import app
-from autorl.landscapes.importers.arlbench_spaces import TASKS
+from autorl.landscapes.importers.arlbench_spaces import arlbench_tasks
 from autorl.optimizers.priors.mapping import map_task
 from autorl.optimizers.priors.sources import automatic_tables, find_prior
 from autorl.optimizers.priors.table import load_prior, save_prior
@@ -48,7 +48,7 @@ def test_each_says_where_it_is_from(priors):
 
 
 def test_those_of_arlbench_carry_its_licence_and_nothing_of_its_examination(priors):
-    known = {task.environment for task in TASKS.values()}
+    known = {task.environment for task in arlbench_tasks().values()}
     of_arlbench = {name: prior for name, prior in priors.items() if name.startswith("arlbench")}
     assert {name: len(prior.tasks) for name, prior in of_arlbench.items()} == {
         "arlbench-dqn": 13,

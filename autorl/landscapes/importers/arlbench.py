@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space
+from autorl.landscapes.importers.arlbench_spaces import Task, arlbench_space, arlbench_tasks
 from autorl.landscapes.importers.common import (
     Evaluation,
     Options,
@@ -161,10 +161,10 @@ def task_of(path: Path) -> tuple[str, Task]:
     if match is None:
         raise InputError(
             "expected <task>_<algorithm>.csv[.gz], such as cc_cartpole_ppo.csv; known tasks: "
-            f"{', '.join(TASKS)}"
+            f"{', '.join(arlbench_tasks())}"
         )
     unknown = Task(id_part(match["task"]), match["task"])
-    return match["algorithm"], TASKS.get(match["task"], unknown)
+    return match["algorithm"], arlbench_tasks().get(match["task"], unknown)
 
 
 def space_of(

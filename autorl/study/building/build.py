@@ -8,7 +8,6 @@ from typing import Any
 
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape
-from autorl.landscapes.bounds import outside_bounds
 from autorl.store.outputs import free_output
 from autorl.study import Progress, Study
 from autorl.study.building.plan import BuildPlan, plan_build
@@ -103,7 +102,7 @@ def _check_bounds(plan: BuildPlan) -> None:
 
     Such a landscape is not valid.
     """
-    for problem in outside_bounds(Landscape(plan.folder), plan.bounds):
+    for problem in Landscape(plan.folder).queries.outside(*plan.bounds):
         message = (
             f"{problem}; nothing was written, and all that was trained is kept in {plan.folder}: "
             "the same command with"
