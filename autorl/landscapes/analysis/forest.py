@@ -258,7 +258,7 @@ def surface_places(forest: Forest, names: Sequence[str]) -> list[Array]:
     ]
 
 
-def interaction_table(forest: Forest, names: Sequence[str] = ()) -> pd.DataFrame:
+def interaction_table(forest: Forest, *names: str) -> pd.DataFrame:
     """Compute H squared of pairs of hyperparameters (default all), the largest first.
 
     Columns: first, second, interaction.

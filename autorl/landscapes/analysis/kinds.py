@@ -20,7 +20,6 @@ from autorl.core.types import InputError
 from autorl.landscapes.analysis import charts, scores
 from autorl.landscapes.analysis._answer import Answer, fitted, left_out, scored
 from autorl.landscapes.analysis.forest import (
-    Forest,
     dependence_surface,
     dependence_table,
     interaction_table,
@@ -52,6 +51,8 @@ from autorl.store.outputs import free_output, write_output
 if TYPE_CHECKING:
     import pandas as pd
 
+_SEVERAL = (1, None)  # any number of landscapes
+_PAIRS = (2, None)
 METHODS = ("fanova", "local", "tunability")
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 
@@ -83,7 +84,7 @@ class Question:
 Answering: TypeAlias = Callable[[Sequence[Dataset], Question], Answer]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of analysis: its answer, its chart, and what it takes.
 
@@ -104,6 +105,21 @@ class Kind:
     at_step: bool = True
     chooses: bool = False
     ranks: bool = False
+
+
+KINDS: dict[str, Kind] = {}
+"""What `analyse` answers. Whoever adds a kind registers it, and writes its chart in `charts`."""
+
+
+def _kind(chart: Callable[[Answer], Chart], about: str, **takes: Any) -> Callable[..., Answering]:
+    """Register the answer of a kind, which has the name of its chart."""
+
+    def registered(answer: Answering) -> Answering:
+        name = chart.__name__.replace("_", "-")
+        KINDS[name] = Kind(answer=answer, chart=chart, about=about, **takes)
+        return answer
+
+    return registered
 
 
 def analyse(
@@ -284,19 +300,27 @@ def subset(
     return Answer("subset", tuple(landscapes), about, table)
 
 
+@_kind(charts.importance, "how much each hyperparameter matters")
 def _importance(data: Sequence[Dataset], ask: Question) -> Answer:
     method = ask.method or METHODS[0]
     pairs = method == METHODS[0]  # the other methods have no shares of pairs
     return importance(data[0], method, ask.seeds, ask.step, interactions=pairs)
 
 
+@_kind(charts.subset, "few environments that represent all", landscapes=_PAIRS, at_step=False)
 def _subset(data: Sequence[Dataset], ask: Question) -> Answer:
     return subset(data, seeds=ask.seeds)
 
 
-def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answering:
-    """Make the answer of a kind whose table comes from a forest."""
+def _of_forest(
+    chart: Callable[[Answer], Chart],
+    about: str,
+    names: tuple[int, int],
+    table: Callable[..., pd.DataFrame],
+) -> None:
+    """Register a kind whose table comes from a forest and names of hyperparameters."""
 
+    @_kind(chart, about, names=names)
     def answer(data: Sequence[Dataset], ask: Question) -> Answer:
         (landscape,) = data
         # Before the fit, and among all names: a forest has no column for a constant.
@@ -306,12 +330,21 @@ def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answ
         forest = landscape_forest(landscape, ask.seeds, ask.step)
         about, notes = fitted(landscape, forest, ask.seeds, ask.step)
         about = {"hyperparameters": list(ask.names), **about}
-        rows = table(forest, ask.names)
+        rows = table(forest, *ask.names)
         return Answer(ask.kind, (landscape,), about, rows, notes, {"forest": forest})
 
-    return answer
+
+_of_forest(charts.dependence, "partial dependence on a hyperparameter", (1, 1), dependence_table)
+_of_forest(
+    charts.interaction,
+    "how strongly hyperparameters interact, H squared",
+    (0, 99),  # none named: all pairs
+    interaction_table,
+)
+_of_forest(charts.surface, "partial dependence on two hyperparameters", (2, 2), dependence_surface)
 
 
+@_kind(charts.values, "scores by value of a hyperparameter", names=(1, 1))
 def _values(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     curves = final_scores(landscape, ask.seeds, ask.step)
@@ -323,6 +356,7 @@ def _values(data: Sequence[Dataset], ask: Question) -> Answer:
     return Answer(ask.kind, (landscape,), about, table, notes)
 
 
+@_kind(charts.budget, "how early training tells the end", at_step=False)
 def _budget(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
@@ -333,6 +367,7 @@ def _budget(data: Sequence[Dataset], ask: Question) -> Answer:
     return Answer(ask.kind, (landscape,), scored(landscape, ask.seeds), table)
 
 
+@_kind(charts.over_time, "importance at every step", at_step=False)
 def _over_time(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
@@ -355,6 +390,13 @@ def _over_time(data: Sequence[Dataset], ask: Question) -> Answer:
     return Answer(ask.kind, (landscape,), about, table, (note,) if skipped else ())
 
 
+@_kind(
+    charts.curves,
+    "learning curves of the best configurations",
+    at_step=False,
+    chooses=True,
+    ranks=True,
+)
 def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     choose, show = _chosen_and_shown(data, ask.asked)
@@ -371,6 +413,7 @@ def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
     return Answer(ask.kind, (landscape,), about, table, notes, {"band": band})
 
 
+@_kind(charts.phases, "what the best configuration of one phase misses in another", at_step=False)
 def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
@@ -399,14 +442,27 @@ def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
     return Answer(ask.kind, (landscape,), about, pd.DataFrame(rows))
 
 
+@_kind(
+    charts.noise, "share of variance that is seed noise, a row per landscape", landscapes=_SEVERAL
+)
 def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
     return _per_landscape(data, ask, lambda curves: scores.seed_noise(curves.final))
 
 
+@_kind(
+    charts.redundancy,
+    "configurations that cannot be told apart, a row per landscape",
+    landscapes=_SEVERAL,
+)
 def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
     return _per_landscape(data, ask, lambda curves: scores.redundancy(curves.final))
 
 
+@_kind(
+    charts.tunability,
+    "what choosing gains over a typical configuration, a row per landscape",
+    landscapes=_SEVERAL,
+)
 def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
     drawn = []
 
@@ -452,6 +508,13 @@ def _per_landscape(
     return Answer(ask.kind, tuple(answered), about, pd.DataFrame(rows), tuple(notes), detail)
 
 
+@_kind(
+    charts.transfer,
+    "what the best configuration of one environment misses in another",
+    landscapes=_PAIRS,
+    at_step=False,
+    chooses=True,
+)
 def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
@@ -497,83 +560,7 @@ def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[S
     return ("tuning", "test") if every_has_both else ("all", "all")
 
 
-_SEVERAL = (1, None)  # any number of landscapes
-_PAIRS = (2, None)
-KINDS = MappingProxyType(
-    {
-        "budget": Kind(_budget, charts.budget, "how early training tells the end", at_step=False),
-        "curves": Kind(
-            _curves,
-            charts.curves,
-            "learning curves of the best configurations",
-            at_step=False,
-            chooses=True,
-            ranks=True,
-        ),
-        "dependence": Kind(
-            _of_forest(lambda forest, names: dependence_table(forest, names[0])),
-            charts.dependence,
-            "partial dependence on a hyperparameter",
-            names=(1, 1),
-        ),
-        "importance": Kind(_importance, charts.importance, "how much each hyperparameter matters"),
-        "interaction": Kind(
-            # None named: all pairs.
-            _of_forest(interaction_table),
-            charts.interaction,
-            "how strongly hyperparameters interact, H squared",
-            names=(0, 99),
-        ),
-        "noise": Kind(
-            _noise,
-            charts.noise,
-            "share of variance that is seed noise, a row per landscape",
-            landscapes=_SEVERAL,
-        ),
-        "over-time": Kind(_over_time, charts.over_time, "importance at every step", at_step=False),
-        "phases": Kind(
-            _phases,
-            charts.phases,
-            "what the best configuration of one phase misses in another",
-            at_step=False,
-        ),
-        "redundancy": Kind(
-            _redundancy,
-            charts.redundancy,
-            "configurations that cannot be told apart, a row per landscape",
-            landscapes=_SEVERAL,
-        ),
-        "subset": Kind(
-            _subset,
-            charts.subset,
-            "few environments that represent all",
-            landscapes=_PAIRS,
-            at_step=False,
-        ),
-        "surface": Kind(
-            _of_forest(lambda forest, names: dependence_surface(forest, names[0], names[1])),
-            charts.surface,
-            "partial dependence on two hyperparameters",
-            names=(2, 2),
-        ),
-        "transfer": Kind(
-            _transfer,
-            charts.transfer,
-            "what the best configuration of one environment misses in another",
-            landscapes=_PAIRS,
-            at_step=False,
-            chooses=True,
-        ),
-        "tunability": Kind(
-            _tunability,
-            charts.tunability,
-            "what choosing gains over a typical configuration, a row per landscape",
-            landscapes=_SEVERAL,
-        ),
-        "values": Kind(_values, charts.values, "scores by value of a hyperparameter", names=(1, 1)),
-    }
-)
-"""What `analyse` answers. Whoever adds a kind adds it here, and its chart to `charts`."""
+KINDS = dict(sorted(KINDS.items()))
 
 
 def chart_of(answer: Answer) -> Chart:

@@ -104,7 +104,7 @@ def test_the_interacting_pair_comes_first(forest):
     assert len(table) == 10
     assert set(table.loc[0, ["first", "second"]]) == {"learning_rate", "activation"}
     assert table.interaction.is_monotonic_decreasing
-    few = interaction_table(forest, ["width", "learning_rate"])
+    few = interaction_table(forest, "width", "learning_rate")
     both = (table["first"] == "learning_rate") & (table.second == "width")
     assert few.interaction[0] == pytest.approx(table.interaction[both].item())
 
@@ -217,7 +217,7 @@ def test_of_a_landscape(tmp_path):
         (lambda forest: dependence_table(forest, "widht"), "did you mean 'width'"),
         (lambda forest: dependence_table(forest, "version"), "unknown key 'version'"),  # a constant
         (lambda forest: dependence_surface(forest, "width", "width"), "twice"),
-        (lambda forest: interaction_table(forest, ["width"]), "two different"),
+        (lambda forest: interaction_table(forest, "width"), "two different"),
         (lambda forest: local_importance(forest, {**CONFIGS[0], "width": 1000}), "width"),
         (lambda forest: tuning_gains(forest, {**CONFIGS[0], "width": 1000}), "width"),
         (lambda _: fit_forest(SPACE, CONFIGS[:9], range(9)), "at least 10 configurations"),
