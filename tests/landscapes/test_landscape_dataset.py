@@ -192,17 +192,6 @@ def test_refusals(landscape, call, rule):
         call(landscape)
 
 
-def test_sql_and_pandas(landscape):
-    count = landscape.sql(
-        "SELECT count(*) FROM runs JOIN segments USING (run_id) WHERE seed_role = 'test'"
-    ).fetchall()
-    assert count == [(2 * N,)]
-    frame = landscape.to_pandas()
-    assert len(frame) == 20 * N
-    assert {"eval_return", "seed_role", "learning_rate"} <= set(frame)
-    assert frame.groupby("config_id").size().tolist() == [20] * N
-
-
 def crash(rows, run_id, from_step, keep_rows):
     """Run `run_id` fails at `from_step`: its later values are empty, or its later rows are absent."""
     lost = (rows.evals.run_id == run_id) & (rows.evals.step >= from_step)

@@ -23,7 +23,7 @@ from autorl.landscapes import (
     write_landscape,
 )
 from autorl.landscapes.manifest import file_sha256
-from autorl.landscapes.schema import SCHEMA_VERSION, config_of_row
+from autorl.landscapes.schema import SCHEMA_VERSION
 from autorl.landscapes.validate import validate
 from autorl.space import compile_algorithms, load_space, read_space
 
@@ -69,11 +69,6 @@ def test_configurations_survive_with_their_types(folder):
     assert types["target"] == "BOOLEAN"
     assert types["activation"] == types["clip"] == types["shape"] == "VARCHAR"
     assert any("interval" not in config for config in configs().values())
-
-
-def test_rows_of_the_data_base_decode_without_the_reader(folder):
-    rows = Landscape(folder).sql("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
-    assert [config_of_row(SPACE, row) for row in rows] == list(configs().values())
 
 
 def test_same_rows_same_bytes(tmp_path):
@@ -211,15 +206,6 @@ def test_more_metrics_and_metrics_that_appear_later(tmp_path):
 def test_manifest_round_trip():
     one = manifest(notes=("n",), return_bounds=(None, 1.5), parents=("a/b/c",))
     assert Manifest.from_dict(json.loads(json.dumps(one.to_dict()))) == one
-
-
-def test_an_older_manifest_without_the_later_fields_is_read():
-    values = manifest().to_dict()
-    for name in ("trainer", "parents", "hardware", "objective", "return_bounds"):
-        del values[name]
-    old = Manifest.from_dict(values)
-    assert old.objective.metric == "eval_return"
-    assert old.return_bounds == (None, None)
 
 
 @pytest.mark.parametrize(

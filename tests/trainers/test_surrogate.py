@@ -117,10 +117,9 @@ def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     model = ensemble.RandomForestRegressor(n_estimators=128, **options).fit(units, targets)
     predicted = model.predict(units)
     for number in range(0, N, 9):
-        weights = surrogate.weights(landscape.config(number))
-        assert sum(weights.values()) == pytest.approx(1.0)
-        found = sum(share * targets[row] for row, share in weights.items())
-        assert found == pytest.approx(predicted[number])
+        weights = surrogate._predict(landscape.config(number)).weights
+        assert weights.sum() == pytest.approx(1.0)
+        assert weights @ targets == pytest.approx(predicted[number])
     unseen = model.oob_prediction_[:, -1]
     quality = surrogate.quality
     assert quality.configurations == N
@@ -139,7 +138,7 @@ def test_the_seed_noise_has_the_recorded_size(tmp_path):
     objective = write(tmp_path, crash=False).surrogate()
     config = SPACE.config({"x": 0.5, "rate": 0.03, "kind": "a"})
     assert 0.7 * SIGMA < spread(objective, config, range(200)) < 1.35 * SIGMA
-    mean = objective.surrogate.expected(config)["eval_return"][-1]
+    mean = objective.surrogate._predict(config).curves[0, -1]
     assert abs(np.mean([objective(config, seed=seed) for seed in range(200)]) - mean) < 1.5
 
 

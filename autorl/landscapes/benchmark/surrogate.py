@@ -347,22 +347,6 @@ class Surrogate:
         reached = step if run.end is None else min(step, run.end)
         return run.at(reached)[self.landscape.manifest.objective.metric]
 
-    def weights(self, config: Mapping[str, object]) -> dict[int, float]:
-        """Give the share of each recorded configuration in a prediction.
-
-        Shares are by id and sum to 1.
-        """
-        shares = self._predict(config).weights
-        ids = self.grid.config_ids[self._rows]
-        return {int(ids[row]): float(shares[row]) for row in np.flatnonzero(shares)}
-
-    def expected(self, config: Mapping[str, object]) -> dict[str, Array]:
-        """Give the expected curve of each metric over the recorded steps.
-
-        Failed runs do not count.
-        """
-        return dict(zip(self._table.curves, self._predict(config).curves, strict=True))
-
     def _fit(self, trees: int) -> tuple[Trees, Quality]:
         if len(self._rows) < MIN_ROWS:
             raise InputError(

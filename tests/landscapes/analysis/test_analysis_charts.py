@@ -12,7 +12,7 @@ from autorl.landscapes import analysis
 from autorl.landscapes.analysis import chart_of
 from autorl.landscapes.analysis.kinds import SUFFIXES
 from autorl.landscapes.analysis.tables import learning_curves
-from autorl.report.pages.chart import Bars, HeatMap, Line, axis_of, positions
+from autorl.report.pages.chart import HeatMap, axis_of, positions
 from autorl.space import Hyperparameter
 from autorl.statistics.coverage import level_text
 
@@ -38,36 +38,49 @@ def test_every_kind_of_analysis_is_documented_and_has_a_chart():
     assert sorted(documented) == list(analysis.KINDS)
 
 
-def test_importance(data):
-    pytest.importorskip("sklearn")
+# What is asked, and by mark: its attribute, and the column of the answer that it holds.
+MARKS = {
+    ("importance", ()): ["0 values importance"],
+    ("budget", ()): ["0 y correlation", "0 band high", "1 y regret"],
+    ("values", ("width",)): ["0 y median", "0 band q75", "1 y best"],
+    ("noise", ()): ["0 values noise_share"],
+    ("redundancy", ()): ["0 values distinct"],
+    ("transfer", ()): ["0 values regret"],
+}
+
+
+@pytest.mark.parametrize("asked", MARKS)
+def test_marks_hold_the_numbers_of_their_answer(data, asked):
+    kind, names = asked
+    answer = analysis.analyse(data[0] if analysis.KINDS[kind].landscapes[1] else data, kind, names)
+    for mark in MARKS[asked]:
+        place, name, column = mark.split()
+        held = getattr(chart_of(answer).marks[int(place)], name)
+        held = held[1] if name == "band" else held
+        assert held.ravel().tolist() == answer.table[column].tolist()
+
+
+def test_importance_has_names_pairs_and_a_spread_over_trees(data):
     answer = analysis.importance(data[0], interactions=True)
     chart = chart_of(answer)
     (bars,) = chart.marks
-    assert isinstance(bars, Bars)
-    assert bars.values.tolist() == answer.table.importance.tolist()
     assert chart.y.categories[0] == "learning_rate"
     assert any("×" in name for name in chart.y.categories)
     low, high = bars.interval
     assert (high - bars.values).tolist() == pytest.approx(answer.table.spread.tolist())
     assert (low >= 0).all()
     assert "out-of-bag" in chart.about
-    assert "A-v0" in chart.about
-
-
-def test_importance_by_tunability_and_around_a_configuration(data):
-    pytest.importorskip("sklearn")
     answer = analysis.importance(data[0], "tunability")
-    (bars,) = chart_of(answer).marks
-    assert bars.values.tolist() == answer.table.gain.tolist()
-    assert bars.texts[0].startswith("0.001 → ")
-    assert chart_of(answer).x.label == "gain over the defaults"
+    tunability = chart_of(answer)
+    assert tunability.marks[0].values.tolist() == answer.table.gain.tolist()
+    assert tunability.marks[0].texts[0].startswith("0.001 → ")
+    assert tunability.x.label == "gain over the defaults"
     local = chart_of(analysis.importance(data[0], "local"))
     assert local.marks[0].interval is None
     assert "around one configuration" in local.title
 
 
 def test_dependence_and_surface(data):
-    pytest.importorskip("sklearn")
     answer = analysis.analyse(data[0], "dependence", ["learning_rate"])
     chart = chart_of(answer)
     assert chart.x.scale == "log"
@@ -95,7 +108,6 @@ def test_dependence_and_surface(data):
 
 
 def test_interaction_is_symmetric_with_an_empty_diagonal(data):
-    pytest.importorskip("sklearn")
     answer = analysis.analyse(data[0], "interaction", ["width", "learning_rate", "target"])
     (heat,) = chart_of(answer).marks
     assert isinstance(heat, HeatMap)
@@ -104,19 +116,13 @@ def test_interaction_is_symmetric_with_an_empty_diagonal(data):
     assert np.nanmax(heat.values) == answer.table.interaction.max()
 
 
-def test_lines(data):
-    budget = analysis.analyse(data[0], "budget")
-    correlation, regret = chart_of(budget).marks
-    assert correlation.y.tolist() == budget.table.correlation.tolist()
-    assert correlation.band[1].tolist() == budget.table.high.tolist()
-    assert regret.y.tolist() == budget.table.regret.tolist()
+def test_intervals_lie_around_what_they_are_of(data):
     curves = analysis.analyse(data[0], "curves")
-    everyone, *best = chart_of(curves).marks
-    assert everyone.muted
-    assert everyone.y.tolist() == curves.detail["band"]["median"].tolist()
     first = curves.table[curves.table.place == 1]
-    assert best[0].y.tolist() == first["mean"].tolist()
-    assert best[0].band[0].tolist() == first["low"].tolist()
+    everyone, best, *_ = chart_of(curves).marks
+    assert everyone.y.tolist() == curves.detail["band"]["median"].tolist()
+    assert best.y.tolist() == first["mean"].tolist()
+    assert best.band[0].tolist() == first["low"].tolist()
     found = learning_curves(data[0])
     scores = found.values[np.searchsorted(found.config_ids, first.config_id.iloc[0])]
     assert (scores.min(axis=0) <= first["low"]).all()
@@ -124,14 +130,15 @@ def test_lines(data):
     assert (scores.max(axis=0) >= first["high"]).all()
     assert (first["high"] > first["mean"]).all()
     assert f"mean, {level_text('mean', len(scores))}interval" in chart_of(curves).about
-    tunability = analysis.analyse(data, "tunability")
-    marks = chart_of(tunability).marks
-    assert [mark.y[0] for mark in marks] == [1.0] * 3
-    assert all(isinstance(mark, Line) for mark in marks)
+    (bars,) = chart_of(analysis.analyse(data, "noise")).marks
+    low, high = bars.interval
+    assert ((low <= bars.values) & (bars.values <= high)).all()
+    transfer = chart_of(analysis.analyse(data, "transfer"))
+    assert transfer.y.categories == ("A-v0", "B-v0", "C-v0")
+    assert "chosen on tuning seeds, scored on test seeds" in transfer.about
 
 
 def test_over_time(data):
-    pytest.importorskip("sklearn")
     answer = analysis.analyse(data[0], "over-time")
     first = chart_of(answer).marks[0]
     assert first.label == "learning_rate"
@@ -141,37 +148,11 @@ def test_over_time(data):
         assert share == pytest.approx(table.importance["learning_rate"])
 
 
-def test_values(data):
-    answer = analysis.analyse(data[0], "values", ["width"])
-    chart = chart_of(answer)
-    medians, best = chart.marks
-    assert medians.y.tolist() == answer.table["median"].tolist()
-    assert medians.band[1].tolist() == answer.table["q75"].tolist()
-    assert best.y.tolist() == answer.table["best"].tolist()
-    assert chart.x.categories[0].endswith(f"n = {answer.table.n[0]}")
-
-
-def test_noise_redundancy_and_transfer_over_landscapes(data):
-    noise = analysis.analyse(data, "noise")
-    (bars,) = chart_of(noise).marks
-    assert bars.values.tolist() == noise.table.noise_share.tolist()
-    low, high = bars.interval
-    assert ((low <= bars.values) & (bars.values <= high)).all()
-    redundancy = analysis.analyse(data, "redundancy")
-    (bars,) = chart_of(redundancy).marks
-    assert bars.values.tolist() == redundancy.table.distinct.tolist()
-    transfer = analysis.analyse(data, "transfer")
-    chart = chart_of(transfer)
-    assert chart.marks[0].values.ravel().tolist() == transfer.table.regret.tolist()
-    assert chart.y.categories == ("A-v0", "B-v0", "C-v0")
-    assert "chosen on tuning seeds, scored on test seeds" in chart.about
-
-
-def test_subset(data):
+def test_subsets_and_tunability(data):
+    assert [mark.y[0] for mark in chart_of(analysis.analyse(data, "tunability")).marks] == [1.0] * 3
     sizes = analysis.subset(data)
-    best, second, third = chart_of(sizes).marks
+    best, *_ = chart_of(sizes).marks
     assert best.y.tolist() == (1 - sizes.table[sizes.table.place == 1].error).tolist()
-    assert (len(best.x), len(second.x), len(third.x)) == (2, 2, 2)
     two = analysis.subset(data, 2, tolerance=10)
     chart = chart_of(two)
     assert chart.marks[0].values.tolist() == (1 - two.table.error).tolist()

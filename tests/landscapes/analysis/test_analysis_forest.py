@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from analysis_samples import SPACE, write_sample
+from analysis_samples import SPACE
 
 from autorl.core.types import InputError
 from autorl.landscapes.analysis.forest import (
@@ -12,15 +12,12 @@ from autorl.landscapes.analysis.forest import (
     individual_dependence,
     interaction_strength,
     interaction_table,
-    landscape_forest,
     local_importance,
     tuning_gains,
 )
-from autorl.landscapes.analysis.variance import fanova
 from autorl.landscapes.regression import encode
 from autorl.space import load_space
 
-pytest.importorskip("sklearn")
 ROWS = np.random.default_rng(0).random((40, 3))
 CONFIGS = [SPACE.sample(np.random.default_rng(number)) for number in range(150)]
 UNIT = SPACE.hyperparameters["learning_rate"].to_unit
@@ -199,16 +196,6 @@ def test_what_the_space_forbids_is_no_gain():
     forest = fit_forest(space, configs, [each["a"] for each in configs])
     table = tuning_gains(forest, space.default()).set_index("hyperparameter")
     assert table.best["a"] <= 4
-
-
-def test_of_a_landscape(tmp_path):
-    data = write_sample(
-        tmp_path / "a", lambda config: 100 * UNIT(config["learning_rate"]), configs=60
-    )
-    forest = landscape_forest(data, "tuning")
-    assert len(forest.targets) == 59
-    assert fanova(forest).loc[0, "hyperparameter"] == "learning_rate"
-    assert local_importance(forest, data.best().config).loc[0, "hyperparameter"] == "learning_rate"
 
 
 @pytest.mark.parametrize(

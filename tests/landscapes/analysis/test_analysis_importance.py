@@ -4,15 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from analysis_samples import DATA, arlbench, with_data
 
-from autorl.landscapes import Landscape
-from autorl.landscapes.analysis.forest import fit_forest, landscape_forest
+from autorl.landscapes.analysis.forest import fit_forest
 from autorl.landscapes.analysis.variance import fanova, forest_leaves, variance_shares
-from autorl.landscapes.importers import import_any
 from autorl.space import load_space
 
-pytest.importorskip("sklearn")
 MIXED = load_space(
     {
         "hyperparameters": {
@@ -129,17 +125,6 @@ def test_a_full_factorial_grid_has_the_shares_of_its_analysis_of_variance():
     assert shares == pytest.approx(expected, abs=0.03)
 
 
-def test_an_additive_function_has_the_shares_of_its_terms():
-    table = fanova(fitted(MIXED, lambda c: 3 * c["x"] + c["z"], n=1000), pairs=True)
-    main = table[table["with"].isna()].set_index("hyperparameter").importance
-    assert main["x"] == pytest.approx(0.9, abs=0.02)
-    assert main["z"] == pytest.approx(0.1, abs=0.02)
-    assert main[["n", "c"]].max() < 0.005
-    assert table[table["with"].notna()].importance.max() < 0.01
-    assert table["with"].notna().is_monotonic_increasing, "main effects first"
-    assert table.groupby(table["with"].notna()).importance.is_monotonic_decreasing.all()
-
-
 def test_an_interaction_is_found_as_one():
     table = fanova(
         fitted(MIXED, lambda c: float((c["x"] > 0.5) ^ (c["z"] > 0.5)), n=600), pairs=True
@@ -147,6 +132,8 @@ def test_an_interaction_is_found_as_one():
     largest = table.loc[table.importance.idxmax()]
     assert {largest["hyperparameter"], largest["with"]} == {"x", "z"}
     assert largest["importance"] > 0.8
+    assert table["with"].notna().is_monotonic_increasing, "main effects first"
+    assert table.groupby(table["with"].notna()).importance.is_monotonic_decreasing.all()
     assert fanova(fitted(MIXED, lambda c: c["x"]))["with"].isna().all()
 
 
@@ -156,16 +143,3 @@ def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
     assert one.out_of_bag > 0.95
     rng = np.random.default_rng(0)
     assert abs(fitted(MIXED, lambda _: rng.normal()).out_of_bag) < 0.3
-
-
-@with_data
-@pytest.mark.parametrize("name", ["cc_cartpole_dqn", "cc_acrobot_dqn", "cc_cartpole_ppo"])
-def test_the_learning_rate_matters_most_in_arlbenchs_landscapes(tmp_path, name):
-    (manifest,) = import_any(DATA / f"{name}.csv.gz", tmp_path)
-    data = Landscape(tmp_path / manifest.id)
-    forest = landscape_forest(data)
-    assert len(forest.targets) == len(arlbench(name[-3:])[name[:-4]]) == 256
-    table = fanova(forest)
-    assert table.loc[0, "hyperparameter"] == "learning_rate"
-    assert table.loc[0, "importance"] > 0.7
-    assert forest.out_of_bag > 0.8

@@ -4,11 +4,10 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
-from analysis_samples import arlbench, means, with_data, write_sample
+from analysis_samples import arlbench, means, with_data
 from scipy.stats import percentileofscore, spearmanr
 
 from autorl.core.types import InputError
-from autorl.landscapes import analysis
 from autorl.landscapes.analysis.scores import (
     compare_phases,
     early_choice,
@@ -118,15 +117,6 @@ def test_regret_of_an_early_choice_by_hand():
     assert early_choice(values)["regret"].tolist() == pytest.approx(expected)
 
 
-def test_phases_by_hand():
-    scores = np.array([[[0.0, 0], [4, 4], [2, 2]], [[10, 10], [5, 5], [0, 0]]])
-    best, correlation, regret, gain = compare_phases(scores)
-    assert best.tolist() == [1, 0]
-    assert regret.tolist() == [[0.0, 0.5], [1.0, 0.0]]
-    assert correlation[0, 1] == pytest.approx(-0.5)
-    assert gain == pytest.approx(0.25)
-
-
 def test_phases_against_scipy_and_loops():
     scores = np.random.default_rng(0).normal(size=(3, 15, 4))
     _, correlation, regret, gain = compare_phases(scores)
@@ -137,13 +127,6 @@ def test_phases_against_scipy_and_loops():
         assert regret[source, target] == pytest.approx(missed[target][average[source].argmax()])
     assert gain == pytest.approx(missed.mean(axis=0).min())
     assert compare_phases(np.stack([scores[0]] * 2))[-1] == 0.0
-
-
-def test_transfer_by_hand():
-    best, regret, _ = transfer(np.array([[0.0, 10.0], [4.0, 6.0], [3.0, 7.0], [1.0, 2.0]]))
-    # On average (1 + 0.5) / 2 against (0.75 + 0.625) / 2.
-    assert best.tolist() == [1, 0, 1]
-    assert regret == pytest.approx(np.array([[0.0, 0.5], [1.0, 0.0], [0.0, 0.5]]))
 
 
 def test_transfer_against_plain_loops():
@@ -193,17 +176,6 @@ def test_unit_scores():
 def test_scores_that_say_nothing_are_refused(ask, message):
     with pytest.raises(InputError, match=message):
         ask()
-
-
-def test_noise_of_a_landscape(tmp_path):
-    data = write_sample(
-        tmp_path / "a", lambda config: float(config["width"]), configs=40, noise=5.0
-    )
-    found = analysis.analyse(data, "noise").table.iloc[0]
-    assert found["configurations"] == 39
-    assert found["seed_sd"] ** 2 == pytest.approx(25.0, rel=0.3)
-    early = analysis.analyse(data, "noise", seeds="tuning", step=100).table.iloc[0]
-    assert early["configurations"] == 40
 
 
 @with_data

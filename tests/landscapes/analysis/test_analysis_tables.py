@@ -1,10 +1,8 @@
 """The arrays cut out of landscapes: direction, completeness, pairing by configuration; the rank correlation."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from analysis_samples import SPACE, STEPS, write_sample
-from scipy.stats import spearmanr
 
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, Tables, analysis, write_landscape
@@ -14,7 +12,6 @@ from autorl.landscapes.analysis.tables import (
     phase_scores,
     task_table,
 )
-from autorl.statistics.comparison import spearman
 
 
 def level(config):
@@ -71,14 +68,6 @@ def test_rows_are_paired_by_id_wherever_they_stand(tmp_path):
     assert table.config_ids.tolist() == [5, 6, 7]
     assert table.values[:, 1] == pytest.approx([level(one.config(number)) for number in (5, 6, 7)])
     assert table.values[:, 0] == pytest.approx(final_scores(one).means[-3:])
-
-
-def test_spearman_is_scipys():
-    rng = np.random.default_rng(0)
-    first, second = rng.integers(0, 4, (3, 20)), rng.normal(size=(3, 20))
-    expected = [spearmanr(*pair).statistic for pair in zip(first, second, strict=True)]
-    assert spearman(first, second) == pytest.approx(expected)
-    assert spearman(np.ones(5), np.arange(5)) == 0.0
 
 
 def test_scores_are_clipped_before_the_mean_over_seeds(tmp_path):
