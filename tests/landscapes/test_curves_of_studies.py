@@ -1,18 +1,14 @@
 """Learning curves of landscapes in a study with `stop: learned`: read, refused, kept in its study file."""
 
-import shutil
-
 import numpy as np
-import pytest
 from landscape_samples import SPACE, write
 
-from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import Objective
 from autorl.optimizers.priors.sources import read_curves
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
-from autorl.study.spec import load_spec, thaw
+from autorl.study.spec import load_spec
 
 
 def study(folder, options, **changes):
@@ -45,42 +41,6 @@ def test_curves_are_of_tuning_seeds_and_larger_is_better(here):
     turned = read_curves(Dataset(write(here / "turned", objective=less)))
     rows = [curves.values[:, :, -1].mean(axis=1), turned.values[:, :, -1].mean(axis=1)]
     assert np.corrcoef(rows)[0, 1] < -0.9
-
-
-def test_the_study_file_holds_the_curves_and_the_landscape_may_go(here):
-    folder = write(here / "landscapes")
-    spec = study(here, {"curves": [str(folder)]})
-    (source,) = curve_data(spec)["sources"]
-    assert source["source"] == "sample/dqn/CartPole-v1"
-    single = study(here, {"curves": [str(folder)]}, seeds={"tuning": 1, "test": 0})
-    assert curve_data(single)["sources"][0]["rows"] == 3 * source["rows"]
-    text = spec.freeze()
-    shutil.rmtree(folder)
-    stored = thaw(text, "study.yaml")
-    assert stored.freeze() == text
-    with pytest.raises(InputError, match="no landscape, study or prior file") as caught:
-        study(here, {"curves": [str(folder)]})
-    assert caught.value.key == "optimizer.curves"
-
-
-def test_a_study_is_the_same_when_its_landscapes_have_changed(here):
-    write(here / "landscapes")
-    spec = study(here, {})
-    assert len(curve_data(spec)["sources"]) == 1
-    stored = thaw(spec.freeze(), "study.yaml")
-    write(here / "landscapes", "Pendulum-v1", seed=1)
-    later = study(here, {})
-    assert len(curve_data(later)["sources"]) == 2
-    assert later.same_study(stored)
-    assert not study(here, {"threshold": 0.1}).same_study(stored)
-
-
-def test_a_landscape_of_another_algorithm_is_refused_and_auto_skips_it(here):
-    folder = write(here / "landscapes", algorithm="ppo")
-    with pytest.raises(InputError, match="is of the algorithm ppo") as caught:
-        study(here, {"curves": [str(folder)]})
-    assert caught.value.key == "optimizer.curves"
-    assert curve_data(study(here, {}))["sources"] == []
 
 
 def test_auto_is_what_the_prior_of_the_optimizer_names(here):

@@ -1,14 +1,9 @@
 """Exports beyond the flat table: Optuna's storages, DeepCAVE's folders, the command."""
 
-import json
-
-import ConfigSpace
 import optuna
 import pytest
 from landscape_samples import SPACE, STEPS, configs, manifest, tables
-from typer.testing import CliRunner
 
-from autorl.cli.app import app
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_optuna
 from autorl.landscapes.importers import import_any
@@ -64,49 +59,3 @@ def test_an_exported_study_comes_back(tmp_path, landscape):
     )
     assert back.manifest.steps == STEPS
     assert "target" in to_yaml(back.space).split("conditions:")[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [("t.csv", {"rows": 240}), ("x.sqlite3", {"trials": 12}), ("run", {"rows": 240})],
-)
-def test_the_ending_says_what_is_written(tmp_path, landscape, name, told):
-    arguments = ["landscape", "export", str(landscape.path), str(tmp_path / name), "--json"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout) == {"file": str(tmp_path / name), **told}
-    again = CliRunner().invoke(app, arguments)
-    assert again.exit_code == 2
-    assert "is there already" in again.stderr
-
-
-def test_a_deepcave_run_has_the_files_and_the_rows_deepcave_loads(tmp_path, landscape):
-    CliRunner().invoke(app, ["landscape", "export", str(landscape.path), str(tmp_path / "run")])
-    files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert files == {
-        "meta.json",
-        "configspace.json",
-        "configs.json",
-        "origins.json",
-        "history.jsonl",
-    }
-    rows = [
-        json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
-    ]
-    assert {len(row) for row in rows} == {8}
-    meta = json.loads((tmp_path / "run" / "meta.json").read_text())
-    assert meta["budgets"] == list(STEPS)
-    assert meta["seeds"] == [0, 1, 2, 100, 101]
-    assert meta["objectives"] == [
-        {
-            "name": "eval_return",
-            "lower": 0.0,
-            "upper": 500.0,
-            "lock_lower": True,
-            "lock_upper": True,
-            "optimize": "upper",
-        }
-    ]
-    space = ConfigSpace.ConfigurationSpace.from_json(tmp_path / "run" / "configspace.json")
-    stored = json.loads((tmp_path / "run" / "configs.json").read_text())
-    assert all(ConfigSpace.Configuration(space, values=values) for values in stored.values())

@@ -2,6 +2,7 @@
 
 import json
 
+import ConfigSpace
 import numpy as np
 import pytest
 from landscape_samples import SPACE, N, configs, imported, manifest, tables
@@ -138,6 +139,10 @@ def test_there_and_back_the_scores_are_the_same(tmp_path):
     rows = export_deepcave(original, tmp_path / "run")
     history = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert rows == len(history) == len(evals) + 2
+    assert {len(json.loads(row)) for row in history} == {8}, "DeepCAVE loads these"
+    theirs = ConfigSpace.ConfigurationSpace.from_json(tmp_path / "run" / "configspace.json")
+    stored = json.loads((tmp_path / "run" / "configs.json").read_text())
+    assert all(ConfigSpace.Configuration(theirs, values=values) for values in stored.values())
     (done,) = import_any(tmp_path / "run", tmp_path / "out")
     back = Landscape(tmp_path / "out" / done.id)
     for query in (

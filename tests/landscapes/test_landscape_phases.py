@@ -148,41 +148,6 @@ def test_what_failed_is_tried_again_in_every_phase_but_begins_none(tmp_path):
     assert data.sql(tuning).fetchall() == [(12,)] * 3
 
 
-def asked(space, **options):
-    """Proposals of a whole run with the scores 0, 1, 2, ... in the order of the proposals."""
-    optimizer = make(
-        "phases", load_space(space), horizon=90, budget=4, changeable={"x", "kind"}, **options
-    )
-    proposals = []
-    while not isinstance(answer := optimizer.ask(np.random.default_rng(0)), Done):
-        assert not isinstance(answer, Wait)
-        optimizer.observe(Proposed(len(proposals), answer))
-        optimizer.observe(Scored(len(proposals), (float(len(proposals)),), reached=answer.until))
-        proposals.append(answer)
-    return proposals
-
-
-def test_the_optimizer_repeats_the_configurations_of_the_first_phase():
-    proposals = asked(SPACE, phases=3)
-    configs = [proposal.config for proposal in proposals]
-    assert len(set(configs[:4])) == 4
-    assert configs[4:8] == configs[8:] == configs[:4]
-    assert [proposal.until for proposal in proposals] == [30] * 4 + [60] * 4 + [90] * 4
-    assert [proposal.resume_from for proposal in proposals] == [None] * 4 + [3] * 4 + [7] * 4
-    assert {proposal.member for proposal in proposals[4:8]} == {"phase 2"}
-
-
-def test_what_may_not_change_cannot_be_in_a_landscape_of_phases():
-    fixed = {
-        "hyperparameters": {
-            **SPACE["hyperparameters"],
-            "width": {"type": "int", "lower": 8, "upper": 64},
-        }
-    }
-    with pytest.raises(InputError, match="width cannot change during training"):
-        asked(fixed)
-
-
 def test_without_a_survivor_it_ends():
     optimizer = make("phases", load_space(SPACE), horizon=90, budget=1, changeable={"x", "kind"})
     first = optimizer.ask(np.random.default_rng(0))

@@ -44,35 +44,52 @@ def named(here, prior, **changes):
     return load_spec(study(here, prior, **changes))
 
 
-def test_a_named_landscape_is_in_the_study_file_and_may_go(here):
+# By kind of source: the optimizer, and where the study file holds the data.
+KINDS = {
+    "prior": ({"name": "transfer"}, "prior_data", "tasks"),
+    "curves": ({"name": "random", "stop": "learned"}, "curve_data", "sources"),
+}
+
+
+def beginning(here, kind, sources="auto", **changes):
+    """A study that begins with these priors or curves, and what it holds of them."""
+    optimizer, data, entries = KINDS[kind]
+    spec = named(here, "none", optimizer={**optimizer, kind: sources}, **changes)
+    return spec, spec.optimizer.options[data][entries]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_named_landscape_is_in_the_study_file_and_may_go(here, kind):
     folder = write(here / "landscapes")
-    spec = named(here, [str(folder)])
-    data = spec.optimizer.options["prior_data"]
-    assert [task["source"] for task in data["tasks"]] == ["sample/dqn/CartPole-v1"]
-    assert data["tasks"][0]["rows"] == 12
+    spec, (source,) = beginning(here, kind, [str(folder)])
+    assert source["source"] == "sample/dqn/CartPole-v1"
+    _, (three,) = beginning(here, kind, [str(folder)], seeds={"tuning": 3, "test": 0})
+    assert (source["rows"], three["rows"]) == {"prior": (12, 12), "curves": (36, 12)}[kind]
     text = spec.freeze()
     shutil.rmtree(folder)
-    stored = thaw(text, "study.yaml")
-    assert stored.freeze() == text
-    with pytest.raises(InputError, match="no landscape, study or prior file"):
-        named(here, [str(folder)])
+    assert thaw(text, "study.yaml").freeze() == text
+    with pytest.raises(InputError, match="no landscape, study or prior file") as caught:
+        beginning(here, kind, [str(folder)])
+    assert caught.value.key == f"optimizer.{kind}"
 
 
-def test_a_landscape_of_another_algorithm_is_refused(here):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_landscape_of_another_algorithm_is_refused_and_auto_skips_it(here, kind):
     folder = write(here / "landscapes", algorithm="ppo")
     with pytest.raises(InputError, match="the algorithm ppo, this study trains dqn") as caught:
-        named(here, [str(folder)])
-    assert caught.value.key == "optimizer.prior"
-    assert named(here, "auto").optimizer.options["prior_data"]["tasks"] == []
+        beginning(here, kind, [str(folder)])
+    assert caught.value.key == f"optimizer.{kind}"
+    assert beginning(here, kind)[1] == []
 
 
-def test_a_study_is_the_same_when_its_landscapes_have_changed(here):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_study_is_the_same_when_its_landscapes_have_changed(here, kind):
     write(here / "landscapes")
-    spec = named(here, "auto")
+    spec, before = beginning(here, kind)
     stored = thaw(spec.freeze(), "study.yaml")
     write(here / "landscapes", "Pendulum-v1", seed=1)
-    later = named(here, "auto")
-    assert later.optimizer.options["prior_data"] != spec.optimizer.options["prior_data"]
+    later, after = beginning(here, kind)
+    assert (len(before), len(after)) == (1, 2)
     assert later.same_study(stored)
     assert not named(here, "none").same_study(stored)
 
