@@ -298,7 +298,7 @@ MAY_NAME_OPTIMIZERS = {
     "cli/landscape_analysis.py": ["transfer"],  # a kind of question
     "cli/landscape_build.py": ["phases"],  # a word of its output
     "landscapes/analysis/charts.py": ["median"],  # a statistic
-    "landscapes/analysis/kinds.py": ["median", "phases", "transfer"],  # and kinds of question
+    "landscapes/analysis/kinds.py": ["median"],
     "landscapes/analysis/tables.py": ["median"],
     "landscapes/analysis/values.py": ["median"],
     "landscapes/dataset.py": ["phases"],  # a key of the manifest
