@@ -197,16 +197,13 @@ class Dataset:
             InputError: no such aggregate or reduction.
         """
         recorded = self.manifest.evaluation
-        recorded_origin = "the study's own" if self.is_study else "as recorded"
-        stored = {
-            name: recorded_origin if name in recorded else "default"
-            for name in ("aggregate", "reduce")
-        }
-        of_aggregate = stored["aggregate"] if by is None else "as asked"
-        of_reduction = stored["reduce"] if reduce is None else "as asked"
-        origin = f"aggregate {of_aggregate}, reduction {of_reduction}"
-        if of_aggregate == of_reduction:
-            origin = of_aggregate
+        stored = "the study's own" if self.is_study else "as recorded"
+        origins = [
+            "as asked" if given is not None else stored if name in recorded else "default"
+            for name, given in (("aggregate", by), ("reduce", reduce))
+        ]
+        same = origins[0] == origins[1]
+        origin = origins[0] if same else f"aggregate {origins[0]}, reduction {origins[1]}"
         by = by if by is not None else recorded.get("aggregate", default)
         reduce = reduce if reduce is not None else recorded.get("reduce", "last")
         return Rule(parse_aggregate(by, key="by"), parse_reduction(reduce), origin)

@@ -34,22 +34,35 @@ def merge_landscapes(
             differs; a seed has one role here and another there; two of them trained one
             configuration with one seed.
     """
+    import pandas as pd
+
     if len(sources) < 2:
         raise InputError("merging needs at least two landscapes")
     first = sources[0].manifest
     for source in sources[1:]:
         _check_mergeable(first, source.manifest)
-    tables = []
+    parts = []
     run_offset = 0  # above every run_id of the sources before
     numbers: dict[str, int] = {}
     for place, source in enumerate(sources):
         source.check_table("configs")
         source.check_table("segments")
         frames = {name: source.queries.table(name) for name in TABLES}
-        tables.append(_renumbered(frames, numbers, run_offset, place))
+        parts.append(_renumbered(frames, numbers, run_offset, place))
         run_offset += 1 + int(frames["runs"]["run_id"].max()) if len(frames["runs"]) else 0
-    merged = _concatenated(tables)
-    _refuse_repeats(merged.runs)
+    merged: dict[str, Any] = {
+        name: pd.concat([part[name] for part in parts], ignore_index=True) for name in TABLES
+    }
+    merged["configs"] = merged["configs"].drop_duplicates("config_id", ignore_index=True)
+    # Two runs of a configuration and a seed from the start are copies, or cannot be compared.
+    fresh = merged["runs"][merged["runs"]["start_step"] == 0]
+    repeated = fresh[fresh.duplicated(["config_id", "seed", "member"])]
+    if len(repeated):
+        message = (
+            f"{counted(len(repeated), 'run', 'are')} in two of them, e.g. of seed "
+            f"{repeated['seed'].iloc[0]}: the landscapes overlap"
+        )
+        raise InputError(message, key="seed")
     manifests = [source.manifest for source in sources]
     manifest = dataclasses.replace(
         first,
@@ -69,7 +82,7 @@ def merge_landscapes(
         rows=FrozenMap(),
         files=FrozenMap(),
     )
-    return write_landscape(Path(root) / id, merged, manifest, sources[0].space, replace)
+    return write_landscape(Path(root) / id, Tables(**merged), manifest, sources[0].space, replace)
 
 
 def delete_landscape(folder: str | Path) -> None:
@@ -149,30 +162,3 @@ def _renumbered(
             config_id=segments["config_id"].map(ids),
         ),
     }
-
-
-def _concatenated(parts: Sequence[dict[TableName, pd.DataFrame]]) -> Tables:
-    import pandas as pd
-
-    frames: dict[str, Any] = {
-        name: pd.concat([part[name] for part in parts], ignore_index=True) for name in TABLES
-    }
-    frames["configs"] = frames["configs"].drop_duplicates("config_id", ignore_index=True)
-    return Tables(**frames)
-
-
-def _refuse_repeats(runs: pd.DataFrame) -> None:
-    """Refuse two runs of a configuration and a seed from the start.
-
-    They would be copies, or not comparable.
-    """
-    fresh = runs[runs["start_step"] == 0]
-    repeated = fresh[fresh.duplicated(["config_id", "seed", "member"])]
-    if len(repeated):
-        row = repeated.iloc[0]
-        raise InputError(
-            f"{counted(len(repeated), 'run', 'are')} in two of them, e.g. of seed {row['seed']}: "
-            "the landscapes "
-            "overlap",
-            key="seed",
-        )

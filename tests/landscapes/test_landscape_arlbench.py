@@ -269,15 +269,6 @@ def test_wrong_files_are_refused(tmp_path, frame, options, rule):
     assert options.get("name", NAME) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("format", "rule"),
-    [("arlbench", r"no \.csv"), ("arlbench-runs", "none of the folders rs, smac, smac_mf, pbt")],
-)
-def test_empty_folders_are_refused(tmp_path, format, rule):
-    with pytest.raises(InputError, match=rule):
-        import_any(tmp_path, tmp_path / "out", format=format)
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     root = tmp_path_factory.mktemp("arlbench")

@@ -65,13 +65,6 @@ def test_a_table_of_final_scores(tmp_path):
     assert data.best("all", "mean").value == 4.0
 
 
-def test_an_empty_score_is_a_failed_run(tmp_path):
-    frame = table()
-    frame.loc[(frame.run == 11) & (frame.s == 5) & (frame.t == 300), "ret"] = np.nan
-    failed = "SELECT config_id, seed FROM runs WHERE status = 'diverged'"
-    assert read(tmp_path, frame).sql(failed).fetchall() == [(11, 5)]
-
-
 def test_our_own_flat_table_comes_back(tmp_path):
     write_landscape(tmp_path / "a", tables(), manifest(), SPACE)
     original = Landscape(tmp_path / "a")

@@ -43,6 +43,21 @@ def test_wrong_options_are_refused(tmp_path, options, message):
         import_any(tmp_path, tmp_path / "out", **options)
 
 
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [
+        ("arlbench", r"no \.csv"),
+        ("arlbench-runs", "none of the folders rs, smac, smac_mf, pbt"),
+        ("hpo-rl-bench", "no files <environment>_<ALGORITHM>"),
+        ("ray", "no trial folders"),
+        ("deepcave", r"history\.jsonl: missing"),
+    ],
+)
+def test_folders_without_such_files_are_refused(tmp_path, format, message):
+    with pytest.raises(InputError, match=message):
+        import_any(tmp_path, tmp_path / "out", format=format, metric="return")
+
+
 def test_half_of_the_seeds_tune():
     assert seed_roles([4, 2, 9], None) == {2: "tuning", 4: "tuning", 9: "test"}
     assert seed_roles([4, 2, 9], 1) == {2: "tuning", 4: "test", 9: "test"}

@@ -126,8 +126,3 @@ def test_wrong_files_are_named_with_their_key(tmp_path, name, change, message):
     with pytest.raises(InputError, match=message) as caught:
         import_any(tmp_path, tmp_path / "out")
     assert "seed0_eval.json" in str(caught.value)
-
-
-def test_a_folder_without_such_files_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no files <environment>_<ALGORITHM>"):
-        import_any(tmp_path, tmp_path / "out", format="hpo-rl-bench")

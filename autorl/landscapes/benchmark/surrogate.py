@@ -352,12 +352,13 @@ class Surrogate:
             raise InputError(
                 f"a surrogate needs at least {MIN_ROWS} trained configurations, "
                 f"got {len(self._rows)}",
-                file=self._where,
+                file=str(self.landscape.path),
             )
         targets = mean_scores(self.grid.values[self._rows], self._table.trained[self._rows])
         if not self._names or np.ptp(targets[:, -1]) == 0.0:
             raise InputError(
-                "all configurations score the same: there is nothing to predict", file=self._where
+                "all configurations score the same: there is nothing to predict",
+                file=str(self.landscape.path),
             )
         # One forest for all steps (n, steps), so that a curve's weights are the same throughout.
         model = grow(self._units, targets, trees)
@@ -371,10 +372,6 @@ class Surrogate:
         return Trees(model, self._units), Quality(
             r2, float(spearman(recorded, predicted)), len(recorded)
         )
-
-    @property
-    def _where(self) -> str:
-        return str(self.landscape.path)
 
     def _encode(self, configs: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float32]:
         # scikit-learn's trees compare in single precision, and `Trees` has to branch as they do.

@@ -258,23 +258,15 @@ def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.Data
     Values are compared rounded, and the new config_ids lie above the others.
     """
     frame = frame.sort_values("seed", kind="stable")
-    vector = (
-        frame[list(names)]
-        .apply(lambda column: column.map(_rounded))
-        .astype(str)
-        .agg("|".join, axis=1)
-    )
+    rounded = frame[list(names)].apply(lambda column: column.map(_rounded)).astype(str)
+    vectors = rounded.agg("|".join, axis=1)
+    ids = frame["config_id"]
+    differs = vectors != vectors.groupby(ids).transform("first")
+    added, kinds = (ids[differs].astype(str) + "|" + vectors[differs]).factorize()
     # Above all given ids, so that the ids of the file keep their meaning.
-    first_free = int(frame["config_id"].max()) + 1
-    lowest_seed: dict[int, str] = {}
-    added: dict[tuple[int, str], int] = {}
-    ids = []
-    for config_id, text in zip(frame["config_id"].tolist(), vector.tolist(), strict=True):
-        if lowest_seed.setdefault(config_id, text) == text:
-            ids.append(config_id)
-        else:
-            ids.append(added.setdefault((config_id, text), first_free + len(added)))
-    return frame.assign(config_id=ids), len(added)
+    numbers = ids.mask(differs, 0)
+    numbers[differs] = int(ids.max()) + 1 + added
+    return frame.assign(config_id=numbers), len(kinds)
 
 
 def _rounded(value: object) -> object:

@@ -232,7 +232,12 @@ def _opened(path: Path) -> Iterator[optuna.storages.BaseStorage]:
                 shutil.copyfile(path, copy)
                 yield optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
                 return
-            with closing(_read_only(path)) as source, closing(sqlite3.connect(copy)) as target:
+            # Read alone: the file is not ours to change.
+            uri = f"file:{path.resolve().as_posix()}?mode=ro"
+            with (
+                closing(sqlite3.connect(uri, uri=True)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
                 # Not a file copy, which a study that writes meanwhile could tear.
                 source.backup(target)
             storage = optuna.storages.RDBStorage(f"sqlite:///{copy}")
@@ -246,8 +251,3 @@ def _opened(path: Path) -> Iterator[optuna.storages.BaseStorage]:
             # SQLAlchemy keeps connections open, and the folder below them is about to be removed.
             storage.remove_session()
             storage.engine.dispose()
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
-    """Connect to an SQLite file that is not ours to change."""
-    return sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True)
