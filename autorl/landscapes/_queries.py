@@ -351,9 +351,9 @@ class Queries:
         return float("nan") if value is None else float(value)
 
     def outside(self, low: float | None, high: float | None) -> list[str]:
-        """Say how many values of the objective lie outside bounds, None = unbounded.
+        """Say how many values of the objective lie outside bounds.
 
-        Values of any run count. The list is empty where none does.
+        Values of any run count; None is unbounded. The list is empty where none lies outside.
         """
         # Parameters: the manifest of a stranger states these numbers.
         count, least, greatest = self.rows(
@@ -433,31 +433,23 @@ class ParquetFiles:
 
     def types(self, file: Path) -> list[tuple[str, str]]:
         """Return (column, DuckDB type) of a file, in its order."""
-        rows = self._connection.execute(
-            "DESCRIBE SELECT * FROM read_parquet(?)", [[str(file)]]
-        ).fetchall()
-        return [(str(row[0]), str(row[1])) for row in rows]
+        rows = self.rows([file])
+        return [(name, str(type)) for name, type in zip(rows.columns, rows.types, strict=True)]
 
     def count(self, files: Sequence[Path]) -> int:
         """Count the rows of files."""
-        rows = self._connection.execute(
-            "SELECT count(*) FROM read_parquet(?)", [[str(file) for file in files]]
-        ).fetchall()
-        return int(rows[0][0])
+        return len(self.rows(files))
 
     def ids(self, file: Path, key: str) -> set[int | str]:
         """Return the values of a table's key."""
-        frame = self._connection.execute(f"SELECT {key} FROM read_parquet(?)", [str(file)]).df()
-        return set(frame[key])
+        return {row[0] for row in self.rows([file]).select(key).fetchall()}
 
-    def rows(self, files: Sequence[Path]) -> pd.DataFrame:
-        """Return the rows of files.
+    def rows(self, files: Sequence[Path]) -> duckdb.DuckDBPyRelation:
+        """Return the rows of files, to be fetched.
 
         A cell is NULL where its file lacks a column that another has.
         """
-        return self._connection.execute(
-            "SELECT * FROM read_parquet(?, union_by_name = true)", [[str(file) for file in files]]
-        ).df()
+        return self._connection.read_parquet([str(file) for file in files], union_by_name=True)
 
     def write(
         self,

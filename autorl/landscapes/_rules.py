@@ -91,10 +91,10 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
     for table, stored in tables.items():
         declared = declared_columns(table, stored, space)
         for name in sorted({*stored, *declared}):
-            found = stored.get(name, "missing")
+            kind = stored.get(name, "missing")
             expected = declared[name].type if name in declared else "no such column"
-            if found != expected:
-                yield f"{table}.{shortened(name)} is {found}, expected {expected}"
+            if kind != expected:
+                yield f"{table}.{shortened(name)} is {kind}, expected {expected}"
     # Every wrong column is named before the first query, which opens the landscape and may fail.
     for table, stored in tables.items():
         for column in TABLES[table]:

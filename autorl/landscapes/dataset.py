@@ -147,9 +147,9 @@ class Dataset:
         return {name: self.queries.stored_types(name) for name in TABLES}
 
     def check_table(self, name: TableName, space: Space | None = None) -> None:
-        """Raise `InputError` unless a table has its columns, `configs` those of a space.
+        """Raise `InputError` unless a table has its columns.
 
-        `runs` and `evals` are always checked.
+        `configs` needs those of a space too. `runs` and `evals` are always checked.
         """
         check_columns(name, self.queries.stored_types(name), str(self.path), space)
 
@@ -199,11 +199,12 @@ class Dataset:
         recorded = self.manifest.evaluation
         stored = "the study's own" if self.is_study else "as recorded"
         origins = [
-            "as asked" if given is not None else stored if name in recorded else "default"
-            for name, given in (("aggregate", by), ("reduce", reduce))
+            "as asked" if option is not None else stored if name in recorded else "default"
+            for name, option in (("aggregate", by), ("reduce", reduce))
         ]
-        same = origins[0] == origins[1]
-        origin = origins[0] if same else f"aggregate {origins[0]}, reduction {origins[1]}"
+        origin = origins[0]
+        if origin != origins[1]:
+            origin = f"aggregate {origin}, reduction {origins[1]}"
         by = by if by is not None else recorded.get("aggregate", default)
         reduce = reduce if reduce is not None else recorded.get("reduce", "last")
         return Rule(parse_aggregate(by, key="by"), parse_reduction(reduce), origin)

@@ -130,8 +130,8 @@ def table_columns(name: TableName, frame: pd.DataFrame, space: Space | None) -> 
         InputError: a fixed column is missing, or a column is neither fixed nor allowed.
     """
     fixed = [column.name for column in TABLES[name]]
-    found = [str(column) for column in frame]
-    missing = [column for column in fixed if column not in found]
+    names = [str(column) for column in frame]
+    missing = [column for column in fixed if column not in names]
     if missing:
         raise InputError(f"table '{name}' lacks columns {missing}; it needs {fixed}")
     # A column would stand twice in the table.
@@ -140,8 +140,8 @@ def table_columns(name: TableName, frame: pd.DataFrame, space: Space | None) -> 
         raise InputError(
             f"hyperparameters {clash} have the name of a column of 'configs'; rename them"
         )
-    columns = declared_columns(name, found, space)
-    more = [column for column in found if column not in columns]
+    columns = declared_columns(name, names, space)
+    more = [column for column in names if column not in columns]
     if more and name != "configs":
         raise InputError(f"table '{name}' has unknown columns {more}; allowed: {fixed}")
     return list(columns.values())

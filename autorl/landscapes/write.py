@@ -112,7 +112,7 @@ def compact(folder: str | Path) -> Manifest:
     manifest = Manifest.read(path)
     old = _parts(manifest)
     files = ParquetFiles()
-    rows = files.rows([path / part for part in old])
+    rows = files.rows([path / part for part in old]).df()
     # Never over a part that the manifest still names.
     number = 0 if "evals/part-00000.parquet" not in old else _next_number(old)
     part = _write_part(files, rows, path, number)

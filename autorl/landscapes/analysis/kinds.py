@@ -112,7 +112,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def _kind(chart: Callable[[Answer], Chart], about: str, **takes: Any) -> Callable[..., Answering]:
-    """Register the answer of a kind, which has the name of its chart."""
+    """Register the answer of a kind, named as its chart."""
 
     def registered(answer: Answering) -> Answering:
         name = chart.__name__.replace("_", "-")
@@ -318,7 +318,7 @@ def _of_forest(
     names: tuple[int, int],
     table: Callable[..., pd.DataFrame],
 ) -> None:
-    """Register a kind whose table comes from a forest and names of hyperparameters."""
+    """Register a kind whose table comes from a forest."""
 
     @_kind(chart, about, names=names)
     def answer(data: Sequence[Dataset], ask: Question) -> Answer:

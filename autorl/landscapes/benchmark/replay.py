@@ -29,7 +29,7 @@ from autorl.core.plain_text import counted
 from autorl.core.seeds import FIRST_TEST_SEED
 from autorl.core.types import Config, InputError, SeedRole, Status
 from autorl.landscapes.dataset import Dataset
-from autorl.landscapes.grid import carry_forward
+from autorl.landscapes.grid import Grid, carry_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,28 +147,16 @@ class Replay:
         row = self.row(config)
         place = self.seed_place(seed, role)
         table = self._table
-        config_id = int(self.grid.config_ids[row])
-        own_seed = int(self.grid.seeds[place])
         if not table.trained[row, place]:
             raise InputError(
-                f"configuration {config_id} was not trained with {role} seed {own_seed}; "
-                "ask for fewer seeds, or none of this role",
+                f"configuration {self.grid.config_ids[row]} was not trained with {role} seed "
+                f"{self.grid.seeds[place]}; ask for fewer seeds, or none of this role",
                 file=str(self.landscape.path),
             )
-        end = int(table.ends[row, place])
         seconds = float(table.seconds[row, place])
-        ended_at = None if end < 0 else end
-        seconds_per_step = None if np.isnan(seconds) else seconds
-        return RecordedRun(
-            config_id=config_id,
-            seed=own_seed,
-            repeats=self.repeated(seed, role),
-            status=Status(str(table.status[row, place])),
-            end=ended_at,
-            steps=self.grid.steps,
-            values={name: curves[row, place] for name, curves in table.curves.items()},
-            seconds_per_step=seconds_per_step,
-        )
+        values = {name: curves[row, place] for name, curves in table.curves.items()}
+        rate = None if np.isnan(seconds) else seconds
+        return table.run(row, place, values, rate, self.repeated(seed, role))
 
     def score(self, config: Mapping[str, object], seed: int, role: SeedRole, until: int) -> float:
         """Look up the score at the nearest recorded step <= `until`.
@@ -372,6 +360,7 @@ class Table:
     """Runs as arrays over (configuration, seed).
 
     Attributes:
+        grid: the axes.
         status: how each ended; empty where there is none.
         trained: whether there is one, to its end.
         ends: the step it was cut at; -1 = it went on to the last.
@@ -380,11 +369,33 @@ class Table:
             missing.
     """
 
+    grid: Grid
     status: npt.NDArray[np.str_]
     trained: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
     seconds: npt.NDArray[np.float64]
     curves: dict[str, npt.NDArray[np.float32]]
+
+    def run(
+        self,
+        row: int,
+        place: int,
+        values: Mapping[str, npt.NDArray[np.float32]],
+        seconds_per_step: float | None,
+        repeats: int | None = None,
+    ) -> RecordedRun:
+        """Make a run of these values, ended as that of a cell."""
+        end = int(self.ends[row, place])
+        return RecordedRun(
+            config_id=int(self.grid.config_ids[row]),
+            seed=int(self.grid.seeds[place]),
+            repeats=repeats,
+            status=Status(str(self.status[row, place])),
+            end=None if end < 0 else end,
+            steps=self.grid.steps,
+            values=values,
+            seconds_per_step=seconds_per_step,
+        )
 
 
 def tabulate(landscape: Dataset) -> Table:
@@ -442,7 +453,7 @@ def tabulate(landscape: Dataset) -> Table:
     # `where` computes both branches, and runs that failed at once have 0 steps.
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(lasting > 0, seconds / lasting, np.nan)
-    return Table(status, trained, np.where(cut, ends, -1), rate, curves)
+    return Table(grid, status, trained, np.where(cut, ends, -1), rate, curves)
 
 
 def _ends(

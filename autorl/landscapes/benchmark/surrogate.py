@@ -312,22 +312,12 @@ class Surrogate:
         donor, place = self._draw(prediction, seed, role)
         # One donor lends deviation, failure and end together: a crash keeps its own curve.
         noise = self._noise
-        end = int(self._table.ends[self._rows[donor], place])
-        ended_at = None if end < 0 else end
         # A mean plus a stretched deviation can leave the range of the metric, such as 0 to 500.
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
-        return RecordedRun(
-            config_id=int(self.grid.config_ids[self._rows[donor]]),
-            seed=int(self.grid.seeds[place]),
-            repeats=None,
-            status=Status(str(self._table.status[self._rows[donor], place])),
-            end=ended_at,
-            steps=self.grid.steps,
-            values=dict(zip(self._table.curves, values.astype(np.float32), strict=True)),
-            seconds_per_step=prediction.seconds,
-        )
+        named = dict(zip(self._table.curves, values.astype(np.float32), strict=True))
+        return self._table.run(self._rows[donor], place, named, prediction.seconds)
 
     def score(self, config: Mapping[str, object], seed: int, role: SeedRole, until: int) -> float:
         """Score a predicted run at the nearest recorded step <= `until`.

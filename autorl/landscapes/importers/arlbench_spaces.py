@@ -38,7 +38,10 @@ class Task:
 
 @cache
 def arlbench_tasks() -> dict[str, Task]:
-    """Return the tasks by the names in ARLBench's files, of which one task may have two."""
+    """Return the tasks by the names in ARLBench's files.
+
+    One task has two.
+    """
     stated = _stated("arlbench_tasks.yaml")
     return {name: Task(**task | {"bounds": tuple(task["bounds"])}) for name, task in stated.items()}
 
