@@ -276,18 +276,6 @@ def test_two_runs_of_one_configuration_and_seed_are_an_error(tmp_path, rows):
         rewritten(tmp_path, dataclasses.replace(rows, runs=twice)).best()
 
 
-def test_ties_are_broken_by_mean_then_spread(tmp_path, rows):
-    def curve(run_id):
-        config_id, place = divmod(run_id, 10)
-        return {4: [500, 500, 500], 7: [500, 500, 500]}.get(config_id, [300, 500, 500])[
-            min(place, 2)
-        ]
-
-    same = rows.evals.assign(eval_return=rows.evals.run_id.map(curve).astype(float))
-    data = rewritten(tmp_path, dataclasses.replace(rows, evals=same))
-    assert data.best(by="median").config_id == 4
-
-
 def test_load_and_list(landscape):
     root = landscape.path.parents[2]
     assert load_landscape("sample/dqn/CartPole-v1", root).manifest == landscape.manifest

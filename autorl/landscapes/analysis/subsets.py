@@ -156,7 +156,7 @@ def _ranked(table: Array) -> Array:
 
     ranks = rankdata(table, axis=0, nan_policy="omit") / (~np.isnan(table)).sum(axis=0)
     # Crashed configurations have 0, below the lowest rank, which is 1 / n.
-    return np.nan_to_num(ranks)
+    return np.asarray(np.nan_to_num(ranks))
 
 
 def _cross_validated(columns: Array, target: Array, subsets: Integers) -> Array:
