@@ -8,23 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 
-class GlobalState(TypedDict):
-    """The state of every global generator."""
-
-    python: tuple[Any, ...]
-    numpy: dict[str, Any] | tuple[str, NDArray[np.uint32], int, int, float]
-    torch: torch.Tensor
-    cuda: list[torch.Tensor]
-
-
-def global_state() -> GlobalState:
+def global_state() -> dict[str, Any]:
     """Return the state of every global generator."""
     return {
         "python": random.getstate(),
@@ -36,7 +26,7 @@ def global_state() -> GlobalState:
     }
 
 
-def set_global_state(state: GlobalState) -> None:
+def set_global_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])  # noqa: NPY002
     torch.set_rng_state(state["torch"])

@@ -10,10 +10,64 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError
-from autorl.trainers.contract import Trainer
+from autorl.store.outputs import zip_target
+from autorl.trainers.contract import ExportedModel, Trainer
 from autorl.trainers.sb3.algorithms import ALGORITHMS
 from autorl.trainers.sb3.wrappers import weights_of
 from autorl.trainers.shared import search_folders
+
+_NORMALISER = ".vecnormalize.pkl"
+
+
+def write_zip(
+    model: Any,
+    normaliser: Any,
+    target: str | Path,
+    *,
+    replace: bool,
+    hyperparameters: str,
+    n_envs: int,
+    learns: str,
+    notes: Sequence[str],
+) -> ExportedModel:
+    """Write a model of Stable-Baselines3 as its zip.
+
+    Args:
+        model: to be saved.
+        normaliser: its `VecNormalize`, which is written beside it, or None.
+        target: the file.
+        replace: whether files that are there are replaced.
+        hyperparameters: where those in the model come from.
+        n_envs: of the run.
+        learns: what `learn` goes on with.
+        notes: what else somebody who trains it further has to know.
+
+    Raises:
+        InputError: one of the files is there already.
+    """
+    of_normaliser = (
+        "`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards"
+    )
+    normalised = normaliser is not None
+    file = zip_target(target, replace=replace, beside=[_NORMALISER] * normalised)
+    model.save(file)
+    beside = (file.with_suffix(_NORMALISER),) * normalised
+    for file_beside in beside:
+        normaliser.save(str(file_beside))
+    return ExportedModel(
+        path=file,
+        kind=f"{type(model).__module__.partition('.')[0]}.{type(model).__name__}",
+        beside=beside,
+        hyperparameters=hyperparameters,
+        notes=(
+            f"`set_env` takes a vectorised environment of n_envs={n_envs}, as the run had",
+            f"`learn` goes on with {learns}",
+            *[of_normaliser] * normalised,
+            *notes,
+            # Stable-Baselines3's format holds pickles.
+            "such a file is a program: whoever loads it runs what it says (docs/security.md)",
+        ),
+    )
 
 
 class AgentTrainer(Trainer):

@@ -30,10 +30,12 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any, Literal
+
+from pydantic import Field
 
 from autorl.core.masking import VARIABLES, without_values
 from autorl.core.os_processes import (
@@ -43,97 +45,85 @@ from autorl.core.os_processes import (
     ended_from_outside,
     exit_text,
 )
-from autorl.core.plain_text import one_of
 from autorl.core.plain_values import plain
-from autorl.core.types import (
-    Checkpoint,
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Outcome,
-    Report,
-    Resources,
-    Segment,
-    TrainerSpec,
-)
-from autorl.store.checkpoints import reading, scratch, writing, written
+from autorl.core.types import EnvironmentSpec, InputError, Resources, Segment, TrainerSpec
+from autorl.store.checkpoints import reading, scratch, written
 from autorl.store.log_files import open_log
-from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
+from autorl.trainers.contract import FixedValue
 from autorl.trainers.metrics import Collector, MetricSource, parse_line
-from autorl.trainers.shared import Diverged, check_names, check_start, search_folders
-from autorl.trainers.user_code import Told
+from autorl.trainers.options import Count, Text, read_options
+from autorl.trainers.shared import check_names, search_folders
+from autorl.trainers.user_code import Told, UserTrainer
 
 # An environment variable by which all that a command starts is known, in any session.
 MARK = "AUTORL_COMMAND"
 
 
-class Command(NamedTuple):
-    """A running command, and the thread that ends what it leaves behind."""
+@contextmanager
+def running(
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    errors: Callable[[str], object],
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a command in `folder`, its output to be read, and kill it when the block is left.
 
-    process: subprocess.Popen[str]
-    watch: threading.Thread
+    On Linux what it has started ends when it does: a process that it leaves behind would hold its
+    output open, and whoever reads that would wait for it.
 
-
-def start(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Command:
-    """Start a command in `folder`, its output to be read.
-
-    On Linux what it has started ends when it does.
-
-    A process that it leaves behind would hold its output open, and whoever reads that would wait
-    for it.
+    Args:
+        arguments: its words.
+        folder: it works in.
+        variables: of its environment.
+        errors: is given the lines of its standard error.
 
     Raises:
-        FileNotFoundError: there is no such program.
+        InputError: there is no such program.
     """
     mark = uuid.uuid4().hex
-    process = subprocess.Popen(
-        arguments,
-        cwd=folder,
-        env={**variables, MARK: mark},
-        # A script that asks for input fails at once: nobody is there to answer.
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A byte that is no UTF-8 must not end the reading.
-        errors="replace",
-        preexec_fn=die_with_parent,
-    )
+    try:
+        process = subprocess.Popen(
+            arguments,
+            cwd=folder,
+            env={**variables, MARK: mark},
+            # A script that asks for input fails at once: nobody is there to answer.
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A byte that is no UTF-8 must not end the reading.
+            errors="replace",
+            preexec_fn=die_with_parent,
+        )
+    except FileNotFoundError as error:
+        message = f"the program {arguments[0]!r} was not found"
+        raise InputError(message, key="trainer.kwargs.command") from error
 
     def end_what_it_leaves() -> None:
         process.wait()
         end_marked(MARK, mark)
 
-    watch = threading.Thread(target=end_what_it_leaves, daemon=True)
-    watch.start()
-    return Command(process, watch)
+    def copy() -> None:
+        for line in _lines(process.stderr):
+            errors(line)
 
-
-@contextmanager
-def stop(command: Command) -> Iterator[None]:
-    """Kill a command if the block is left before it has ended.
-
-    Waits until what it has started is gone.
-    """
+    # Both outputs are read at once, since a full pipe stops the command.
+    threads = [threading.Thread(target=act, daemon=True) for act in (end_what_it_leaves, copy)]
+    for thread in threads:
+        thread.start()
     try:
-        yield
+        yield process
     finally:
-        if command.process.poll() is None:
-            command.process.kill()
-        # Nothing holds the output open then: the copying thread comes to its end.
-        command.watch.join()
+        if process.poll() is None:
+            process.kill()
+        # Nothing holds the output open once the first has ended: the second comes to its end.
+        for thread in threads:
+            thread.join()
 
 
-PLACEHOLDERS = ("gpus", "nnodes", "node_rank", "master_addr", "master_port")
+_GANG = ("nnodes", "node_rank", "master_addr", "master_port")
+PLACEHOLDERS = ("gpus", *_GANG)
 """Placeholders of a command. A hyperparameter of the same name takes its place."""
-
-_GANG = {
-    "nnodes": "NNODES",
-    "node_rank": "NODE_RANK",
-    "master_addr": "MASTER_ADDR",
-    "master_port": "MASTER_PORT",
-}
 
 
 def placeholder_values(needs: Resources) -> dict[str, object]:
@@ -145,23 +135,17 @@ def placeholder_values(needs: Resources) -> dict[str, object]:
     Raises:
         InputError: the segment is one of a gang, and this process is on none of its hosts.
     """
-    gpus = {"gpus": math.ceil(needs.gpu)}
-    if needs.nodes == 1:
-        # Two segments on one host would meet at the launchers' default port.
-        return {
-            **gpus,
-            "nnodes": 1,
-            "node_rank": 0,
-            "master_addr": "127.0.0.1",
-            "master_port": free_port(),
-        }
-    missing = [variable for variable in _GANG.values() if variable not in os.environ]
-    if missing:
-        raise InputError(
-            f"{needs.nodes} hosts need an executor that sets {missing[0]}, such as `ray`",
-            key="resources.nodes",
-        )
-    return gpus | {name: os.environ[variable] for name, variable in _GANG.items()}
+    # Two segments on one host would meet at the launchers' default port.
+    values: Sequence[object] = (1, 0, "127.0.0.1", free_port())
+    if needs.nodes > 1:
+        missing = [name.upper() for name in _GANG if name.upper() not in os.environ]
+        if missing:
+            raise InputError(
+                f"{needs.nodes} hosts need an executor that sets {missing[0]}, such as `ray`",
+                key="resources.nodes",
+            )
+        values = [os.environ[name.upper()] for name in _GANG]
+    return {"gpus": math.ceil(needs.gpu), **dict(zip(_GANG, values, strict=True))}
 
 
 def free_port() -> int:
@@ -172,55 +156,33 @@ def free_port() -> int:
         return port
 
 
-_VARIABLES = f"trainer.kwargs.{VARIABLES}"
+def resolved_variables(variables: object) -> dict[str, str]:
+    """Return the texts of environment variables by name.
 
-
-def checked_variables(options: Mapping[str, object]) -> FrozenMap:
-    """Check what the options say of environment variables.
-
-    Returns a value, or None, by name.
+    A name without a value has that of this process, as it is now.
 
     Raises:
         InputError: no mapping of names to single values, or a name without a value that is not set
             here. No message holds a value.
     """
-    variables = options.get(VARIABLES, FrozenMap())
+    key = f"trainer.kwargs.{VARIABLES}"
     if not isinstance(variables, Mapping):
-        raise InputError(
-            "expected names with values, or without to take them from the environment",
-            key=_VARIABLES,
-        )
-    # For its errors, before anything trains: the values are taken again where the command runs.
-    resolved_variables(variables)
-    return FrozenMap(variables)
-
-
-def resolved_variables(variables: Mapping[str, object]) -> dict[str, str]:
-    """Return texts by name.
-
-    A name without a value has that of this process, as it is now.
-    """
-    return {name: _variable_text(name, value) for name, value in variables.items()}
-
-
-def _variable_text(name: str, value: object) -> str:
-    # No process can be given such a name.
-    if not name or "=" in name or "\0" in name:
-        raise InputError(
-            "expected the name of an environment variable before each colon", key=_VARIABLES
-        )
-    if value is None:
-        if name not in os.environ:
-            raise InputError(
-                "has no value here and is not set in the environment", key=f"{_VARIABLES}.{name}"
-            )
-        return os.environ[name]
-    if not isinstance(value, str | int | float) or "\0" in str(value):
-        raise InputError(
-            "expected one text or number, or no value to take it from the environment",
-            key=f"{_VARIABLES}.{name}",
-        )
-    return str(value)
+        message = "expected names with values, or without to take them from the environment"
+        raise InputError(message, key=key)
+    texts = {}
+    for name, value in variables.items():
+        # No process can be given such a name.
+        if not name or "=" in name or "\0" in name:
+            message = "expected the name of an environment variable before each colon"
+            raise InputError(message, key=key)
+        if value is None and name not in os.environ:
+            message = "has no value here and is not set in the environment"
+            raise InputError(message, key=f"{key}.{name}")
+        if not isinstance(value, str | int | float | None) or "\0" in str(value):
+            message = "expected one text or number, or no value to take it from the environment"
+            raise InputError(message, key=f"{key}.{name}")
+        texts[name] = os.environ[name] if value is None else str(value)
+    return texts
 
 
 # Names only: other braces of a command (JSON, shell) stay as they are.
@@ -228,29 +190,39 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
 # `--name`, or `name=`, `+name=` and `++name=` as Hydra writes overrides.
 _FLAG = re.compile(r"(?:--([A-Za-z][\w.\-/]*)|\+{0,2}([A-Za-z_][\w.\-/]*)=)")
 _OWN = (
-    "python",
-    "config_file",
-    "seed",
-    "until",
-    "start",
-    "horizon",
-    "checkpoint",
-    "save_to",
-    "output",
-    "environment",
+    *("python", "config_file", "seed", "until", "start", "horizon", "checkpoint", "save_to"),
+    *("output", "environment"),
 )
 _LAST_LINES = 3  # of a command's output, for a message
 _LONGEST_LINE = 2**20  # characters of a line of output
-_STYLES = ("kebab", "snake", "equals", "hydra")
 
 
 @dataclass(frozen=True)
-class CommandTrainer(Trainer):
+class Options:
+    """The options of `trainer: {name: command, kwargs: {...}}`, see `CommandTrainer`."""
+
+    command: Annotated[
+        str | tuple[str | float, ...], Field(min_length=1), "a command line or a list of its words"
+    ]
+    arguments: Literal["flags", "none"] = "flags"
+    style: Literal["kebab", "snake", "equals", "hydra"] = "kebab"
+    booleans: Literal["value", "flag"] = "value"
+    config_file: Annotated[Literal["yaml", "json"] | None, "yaml or json"] = None
+    seed_flag: Text = None
+    steps_flag: Text = None
+    checkpoint_flag: Text = None
+    save_flag: Text = None
+    metrics: Any = None
+    reduce_last: Count = 1
+    environment_variables: Any = None
+    path: Annotated[str | tuple[str, ...], "a folder or a list of them"] = ()
+    changes: Annotated[tuple[str, ...] | None, "a list of hyperparameters"] = None
+
+
+class CommandTrainer(UserTrainer):
     """Runs segments by running a command.
 
-    The fields are the options of `trainer: {name: command, kwargs: {...}}`.
-
-    Attributes:
+    Options (`trainer.kwargs`):
         command: the command, as a list or as one line split like a shell would (no shell runs it).
             Placeholders: `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`,
             `{horizon}`, `{environment}` (its id), `{output}` (the segment's folder),
@@ -283,31 +255,40 @@ class CommandTrainer(Trainer):
             script.
     """
 
-    command: tuple[str, ...]
-    metrics: MetricSource
-    arguments: str = "flags"
-    style: str = "kebab"
-    booleans: str = "value"
-    config_file: str | None = None
-    seed_flag: str | None = None
-    steps_flag: str | None = None
-    checkpoint_flag: str | None = None
-    save_flag: str | None = None
-    environment_variables: Mapping[str, Any] = field(default_factory=FrozenMap)
-    folders: tuple[str, ...] = ()
-    changeable: tuple[str, ...] | None = None
+    def __init__(self, spec: TrainerSpec) -> None:
+        self.options = options = read_options(Options, spec.kwargs)
+        command = options.command
+        try:
+            words = shlex.split(command) if isinstance(command, str) else map(str, command)
+        except ValueError as error:
+            message = f"cannot be split into words ({error})"
+            raise InputError(message, key="trainer.kwargs.command") from None
+        self.command = tuple(words)
+        self.used = {name for word in self.command for name in _PLACEHOLDER.findall(word)}
+        self.metrics = MetricSource.parse(options.metrics or {}, options.reduce_last)
+        self.folders = search_folders(spec.kwargs)
+        self.changeable = options.changes
+        # For its errors, before anything trains: the values are taken again where the command runs.
+        resolved_variables(options.environment_variables or {})
+        for name, flag, what in (
+            ("seed", "seed_flag", "seed"),
+            ("until", "steps_flag", "number of steps"),
+        ):
+            if name not in self.used and getattr(options, flag) is None:
+                raise InputError(
+                    f"nothing tells the command its {what}: name {{{name}}} or set {flag}",
+                    key="trainer.kwargs",
+                )
+        if (options.config_file is None) != ("config_file" not in self.used):
+            raise InputError(
+                "config_file: yaml (or json) and {config_file} go together",
+                key="trainer.kwargs.config_file",
+            )
 
     @property
     def resumable(self) -> bool:
-        used = self._placeholders()
-        loads = "checkpoint" in used or self.checkpoint_flag is not None
-        return loads and ("save_to" in used or self.save_flag is not None)
-
-    @property
-    def changes(self) -> Mapping[str, Change]:
-        if not self.resumable:
-            return {}
-        return AnyChange() if self.changeable is None else dict.fromkeys(self.changeable, "apply")
+        loads = "checkpoint" in self.used or self.options.checkpoint_flag is not None
+        return loads and ("save_to" in self.used or self.options.save_flag is not None)
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -315,26 +296,21 @@ class CommandTrainer(Trainer):
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check placeholders, and that every hyperparameter reaches the command."""
-        used = self._placeholders()
-        check_names(
-            sorted(used),
-            {*_OWN, *PLACEHOLDERS, *hyperparameters},
-            "placeholder",
-            "trainer.kwargs.command",
-        )
+        known = {*_OWN, *PLACEHOLDERS, *hyperparameters}
+        check_names(sorted(self.used), known, "placeholder", "trainer.kwargs.command")
         # The value of the study would take its place.
         for name in sorted(set(hyperparameters) & set(_OWN)):
             raise InputError(
                 f"{{{name}}} has a meaning of its own in a command; rename the hyperparameter",
                 key=name,
             )
-        lost = sorted(set(hyperparameters) - used)
-        if lost and self.config_file is None and self.arguments == "none":
+        lost = sorted(set(hyperparameters) - self.used)
+        if lost and self.options.config_file is None and self.options.arguments == "none":
             raise InputError(
                 f"{lost[0]!r} never reaches the command: name it, or set arguments: flags",
                 key="trainer.kwargs",
             )
-        if "environment" in used and environment.id is None:
+        if "environment" in self.used and environment.id is None:
             raise InputError(
                 "the command names {environment}, the study has none", key="environment.id"
             )
@@ -344,61 +320,48 @@ class CommandTrainer(Trainer):
 
         A second one would be passed beside them.
         """
-        if self.arguments == "none" or self.config_file is not None:
+        options = self.options
+        if options.arguments == "none" or options.config_file is not None:
             return ()
-        used = self._placeholders()
-        flags = [("command", name) for token in self.command for name in _flag_names(token)]
+        words = [("command", word) for word in self.command]
         for place in ("seed_flag", "steps_flag", "checkpoint_flag", "save_flag"):
-            flags += [(place, name) for name in _flag_names(getattr(self, place) or "")]
+            words.append((place, getattr(options, place) or ""))
         return tuple(
-            FixedValue(place, (name,), fills_in=False) for place, name in flags if name not in used
+            FixedValue(place, (name,), fills_in=False)
+            for place, word in words
+            for name in _flag_names(word)
+            if name not in self.used
         )
 
-    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        check_start(segment, self.resumable)
+    def run(self, segment: Segment, course: Told, folder: Path | None) -> None:
         # The end is a point too: a run has a last score whatever the study asks for on the way.
         points = sorted({*segment.evaluate_at, segment.until})
         collector = Collector(self.metrics, points, segment.start, segment.until)
-        course = Told(segment, report)
 
         def tell(done: list[tuple[int, dict[str, float]]]) -> None:
             for step, metrics in done:
                 course.tell(step, metrics)
 
-        saved = None
-        saves = segment.save and self.resumable
-        saving = writing(segment, theirs=True) if saves else nullcontext()
-        try:
-            with scratch(segment) as output, saving as folder:
-                arguments = self._command_line(segment, output, folder)
-                printed = self._run(
-                    segment, arguments, output, lambda record: tell(collector.add(record))
-                )
-                # Files are read once, when the command has ended and closed them.
-                with reading(output):
-                    records = self.metrics.records(output, segment.until)
-                for record in records:
-                    tell(collector.add(record))
-                tell(collector.finish(printed))
-                if folder is not None and not any(folder.iterdir()):
-                    raise RuntimeError("the command saved nothing in the folder it was given")
-            saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
-        # The reports so far stay, and the outcome says where it diverged.
-        except Diverged:
-            pass
-        return course.ended(saved)
-
-    def _placeholders(self) -> set[str]:
-        return {name for token in self.command for name in _PLACEHOLDER.findall(token)}
+        with scratch(segment) as output:
+            words = self._command_line(segment, output, folder)
+            printed = self._run(segment, words, output, lambda record: tell(collector.add(record)))
+            # Files are read once, when the command has ended and closed them.
+            with reading(output):
+                records = self.metrics.records(output, segment.until)
+            for record in records:
+                tell(collector.add(record))
+            tell(collector.finish(printed))
 
     def _command_line(self, segment: Segment, output: Path, folder: Path | None) -> list[str]:
+        options = self.options
         config = segment.config
         parent = segment.parent.path if segment.parent else ""
-        file = output / f"config.{self.config_file}" if self.config_file else None
+        file = output / f"config.{options.config_file}" if options.config_file else None
         if file is not None:
             with written(output):
-                file.write_text(_document(self.config_file, config))
-        values = {
+                file.write_text(_document(options.config_file, plain(config)))
+        filled = {
+            **config,
             "python": sys.executable,
             "seed": segment.seed,
             "until": segment.until,
@@ -408,59 +371,59 @@ class CommandTrainer(Trainer):
             "output": output,
             "config_file": file,
             "checkpoint": parent,
-            "save_to": folder if folder is not None else "",
+            "save_to": folder or "",
         }
-        filled = {**config, **values}
         # A hyperparameter may bear one of these names, and comes first.
-        if (self._placeholders() - set(filled)) & set(PLACEHOLDERS):
+        if (self.used - set(filled)) & set(PLACEHOLDERS):
             filled = {**placeholder_values(segment.resources), **filled}
-        tokens = [
-            _filled(token, filled) if _PLACEHOLDER.search(token) else self._located(token)
-            for token in self.command
+        words = [
+            _filled(word, filled) if _PLACEHOLDER.search(word) else self._located(word)
+            for word in self.command
         ]
-        if self.arguments == "flags" and file is None:
+        if options.arguments == "flags" and file is None:
             # Sorted: the order of a set of texts differs from process to process.
-            for name in sorted(set(config) - self._placeholders()):
-                tokens += self._flags(name, config[name])
-        flags = ((self.seed_flag, segment.seed), (self.steps_flag, segment.until))
-        for flag, value in (*flags, (self.checkpoint_flag, parent), (self.save_flag, folder)):
+            for name in sorted(set(config) - self.used):
+                words += self._flags(name, config[name])
+        for flag, value in (
+            (options.seed_flag, segment.seed),
+            (options.steps_flag, segment.until),
+            (options.checkpoint_flag, parent),
+            (options.save_flag, folder),
+        ):
             if flag is not None and value not in ("", None):
                 # Hydra's `seed=` takes its value in the same word.
-                tokens += [f"{flag}{value}"] if flag.endswith("=") else [flag, str(value)]
-        return tokens
+                words += [f"{flag}{value}"] if flag.endswith("=") else [flag, str(value)]
+        return words
 
     def _flags(self, name: str, value: object) -> list[str]:
+        style = self.options.style
         if value is None:
             return []
-        if self.style == "hydra":
+        if style == "hydra":
             return [f"{name}={_text(value)}"]
-        flag = "--" + (name.replace("_", "-") if self.style == "kebab" else name)
-        if isinstance(value, bool) and self.booleans == "flag":
+        flag = "--" + (name.replace("_", "-") if style == "kebab" else name)
+        if isinstance(value, bool) and self.options.booleans == "flag":
             return [flag if value else f"--no-{flag[2:]}"]
-        if self.style == "equals":
+        if style == "equals":
             return [f"{flag}={_text(value)}"]
-        return [
-            flag,
-            *([_text(item) for item in value] if isinstance(value, tuple) else [_text(value)]),
-        ]
+        return [flag, *map(_text, value if isinstance(value, tuple) else (value,))]
 
-    def _located(self, token: str) -> str:
+    def _located(self, word: str) -> str:
         """Return a file of the user's as an absolute path.
 
         The command runs in its own folder.
         """
         for folder in self.folders or (".",):
-            path = Path(folder) / token
-            if token and not token.startswith("-") and path.is_file():
-                # Not resolved: the link of a virtual environment is what makes it
-                # one.
+            path = Path(folder) / word
+            if word and not word.startswith("-") and path.is_file():
+                # Not resolved: the link of a virtual environment is what makes it one.
                 return str(path.absolute())
-        return token
+        return word
 
     def _run(
         self,
         segment: Segment,
-        arguments: list[str],
+        words: list[str],
         output: Path,
         take: Callable[[dict[str, object]], None],
     ) -> list[str]:
@@ -468,35 +431,32 @@ class CommandTrainer(Trainer):
 
         Its output goes to the log, and to `take` where it is read for metrics.
         """
-        modules = os.pathsep.join(str(Path(folder).resolve()) for folder in self.folders or (".",))
-        inherited = os.environ.get("PYTHONPATH")
-        configured = resolved_variables(self.environment_variables)
+        modules = [str(Path(folder).resolve()) for folder in self.folders or (".",)]
+        modules += filter(None, [os.environ.get("PYTHONPATH")])
+        configured = resolved_variables(self.options.environment_variables or {})
         variables = {
             **os.environ,
             # The command runs in a folder of its own, its modules lie in the study's.
-            "PYTHONPATH": modules + (os.pathsep + inherited if inherited else ""),
+            "PYTHONPATH": os.pathsep.join(modules),
             # Into a pipe Python writes in blocks, so metrics would all come at the end.
             "PYTHONUNBUFFERED": "1",
             **configured,
         }
-        try:
-            command = start(arguments, output, variables)
-        except FileNotFoundError as error:
-            raise InputError(
-                f"the program {arguments[0]!r} was not found", key="trainer.kwargs.command"
-            ) from error
-        process = command.process
         last = deque[str](maxlen=_LAST_LINES)
         errors = deque[str](maxlen=1)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        # Left from the last: a command that still runs is killed before its output is waited for.
-        # Both outputs are read at once, since a full pipe stops the command.
-        with _log(segment) as log, _copying(process.stderr, log, (errors, last)), stop(command):
+
+        def keep(line: str, *kept: deque[str]) -> None:
+            log(line)
+            for lines in kept if line.strip() else ():
+                lines.append(line.strip())
+
+        with (
+            _log(segment) as log,
+            running(words, output, variables, lambda line: keep(line, errors, last)) as process,
+        ):
             for line in _lines(process.stdout):
-                log(line)
-                _keep(line, (last,))
-                record = parse_line(line) if self.metrics.source == "stdout" else None
+                keep(line, last)
+                record = parse_line(line) if self.metrics.from_ == "stdout" else None
                 if record is not None:
                     take(record)
             code = process.wait()
@@ -525,69 +485,6 @@ def _flag_names(token: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-_READ = ("command", "metrics", "environment_variables", "folders", "changeable")
-_PLAIN = {item.name for item in fields(CommandTrainer)} - {*_READ}
-_OPTIONS = (*_PLAIN, *_READ[:3], "reduce_last", "path", "changes")
-
-
-def make(spec: TrainerSpec) -> CommandTrainer:
-    """Make the trainer `command` from its options.
-
-    Raises:
-        InputError: an unknown option or value.
-    """
-    options = spec.kwargs
-    check_names(options, _OPTIONS, "option of command", "trainer.kwargs")
-    command = options.get("command")
-    if not command or not isinstance(command, str | tuple):
-        raise InputError(
-            "expected a command line or a list of its words", key="trainer.kwargs.command"
-        )
-    allowed = {"arguments": ("flags", "none"), "style": _STYLES, "booleans": ("value", "flag")}
-    for name, choices in {**allowed, "config_file": ("yaml", "json")}.items():
-        if name in options and options[name] not in choices:
-            hint = one_of(options[name], choices)
-            raise InputError(f"got {options[name]!r}{hint}", key=f"trainer.kwargs.{name}")
-    metrics = MetricSource.parse(options.get("metrics", FrozenMap()), options.get("reduce_last", 1))
-    trainer = CommandTrainer(
-        command=_words(command),
-        metrics=metrics,
-        folders=search_folders(options),
-        environment_variables=checked_variables(options),
-        changeable=options.get("changes"),
-        **{name: options[name] for name in options if name in _PLAIN},
-    )
-    _check_reach(trainer)
-    return trainer
-
-
-def _words(command: str | tuple[object, ...]) -> tuple[str, ...]:
-    if not isinstance(command, str):
-        return tuple(str(word) for word in command)
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise InputError(
-            f"cannot be split into words ({error})", key="trainer.kwargs.command"
-        ) from None
-
-
-def _check_reach(trainer: CommandTrainer) -> None:
-    used = trainer._placeholders()
-    for name, flag in (("seed", "seed_flag"), ("until", "steps_flag")):
-        if name not in used and getattr(trainer, flag) is None:
-            what = "seed" if name == "seed" else "number of steps"
-            raise InputError(
-                f"nothing tells the command its {what}: name {{{name}}} or set {flag}",
-                key="trainer.kwargs",
-            )
-    if (trainer.config_file is None) != ("config_file" not in used):
-        raise InputError(
-            "config_file: yaml (or json) and {config_file} go together",
-            key="trainer.kwargs.config_file",
-        )
-
-
 def _filled(token: str, values: Mapping[str, object]) -> str:
     """Replace the placeholders of a token.
 
@@ -611,12 +508,12 @@ def _text(value: object) -> str:
     return json.dumps(plain(value)) if isinstance(value, tuple | Mapping) else str(value)
 
 
-def _document(form: str | None, config: Config) -> str:
+def _document(form: str | None, config: Mapping[str, object]) -> str:
     if form == "json":
-        return json.dumps(plain(config), indent=2)
+        return json.dumps(config, indent=2)
     import yaml
 
-    return str(yaml.safe_dump(plain(config), sort_keys=True))
+    return str(yaml.safe_dump(config, sort_keys=True))
 
 
 @contextmanager
@@ -632,37 +529,10 @@ def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
         yield write
 
 
-@contextmanager
-def _copying(
-    source: IO[str], log: Callable[[str], object], last: Sequence[deque[str]]
-) -> Iterator[None]:
-    """Copy `source` to the log until it ends.
-
-    `last` keeps its last lines.
-    """
-
-    def copy() -> None:
-        for line in _lines(source):
-            log(line)
-            _keep(line, last)
-
-    thread = threading.Thread(target=copy, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-def _keep(line: str, last: Sequence[deque[str]]) -> None:
-    """Keep a line that is not blank."""
-    for lines in last if line.strip() else ():
-        lines.append(line.strip())
-
-
-def _lines(source: IO[str]) -> Iterator[str]:
+def _lines(source: IO[str] | None) -> Iterator[str]:
     """Yield the lines of a source.
 
     One that never ends comes in pieces, so that it needs no more memory than a piece.
     """
+    assert source is not None
     return iter(lambda: source.readline(_LONGEST_LINE), "")

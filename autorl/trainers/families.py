@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import autorl
 from autorl.core.masking import masked
@@ -23,7 +23,7 @@ from autorl.core.source_code import code_hash
 from autorl.core.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 from autorl.population.variants import is_outside
 from autorl.trainers.costs import COMPILED, PYTHON, Machinery, agent_cost, language_model_cost
-from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
+from autorl.trainers.info import Arguments, Executor, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.language.tasks import task, tasks
 from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS
 from autorl.trainers.sb3.suites import Suite, suite_of
@@ -169,7 +169,7 @@ class PopulationInfo(AgentInfo):
     """Algorithms of the compiled engine."""
 
     target = "autorl.trainers.population:make"
-    executor: Literal["processes", "in_process", "threads"] = "threads"
+    executor: Executor = "threads"
     estimates_by_training = True
     machinery: Machinery = COMPILED
 
@@ -191,9 +191,7 @@ class PopulationInfo(AgentInfo):
             del section["n_envs"]
         return {**study, "environment": section, "fidelity": sections["fidelity"]}
 
-    def executor_for(
-        self, environment: str | None
-    ) -> Literal["processes", "in_process", "threads"]:
+    def executor_for(self, environment: str | None) -> Executor:
         """Return threads for native environments.
 
         Python steps others: in threads they would wait for each other's interpreter lock.
@@ -314,7 +312,7 @@ class OwnPPOInfo(RLHFInfo):
 class CommandInfo(TrainerInfo):
     """Scripts of the user's."""
 
-    target = "autorl.trainers.command:make"
+    target = "autorl.trainers.command:CommandTrainer"
     description = "any script: flags or a config file in, metrics out"
     of_user = True
 
@@ -357,7 +355,7 @@ class LookUpInfo(TrainerInfo):
     """Trainers that look runs up in a landscape, in microseconds."""
 
     target = "autorl.trainers.replay:make_tabular"
-    executor: Literal["processes", "in_process", "threads"] = "in_process"
+    executor: Executor = "in_process"
     replays_landscape = True
 
     def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:

@@ -39,8 +39,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,25 +47,15 @@ from autorl.core.forks import ends_forked_children
 from autorl.core.plain_text import did_you_mean, encodable, one_of
 from autorl.core.plain_values import plain
 from autorl.core.types import (
-    Checkpoint,
+    EnvironmentSpec,
     InputError,
     NotLoggedError,
-    Outcome,
     Report,
     Segment,
     TrainerSpec,
 )
-from autorl.store.checkpoints import writing
-from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.shared import (
-    Diverged,
-    check_names,
-    check_start,
-    module_path,
-    not_finite,
-    search_folders,
-)
-from autorl.trainers.user_code import Told, metric_value, refuse_pruning, step_number
+from autorl.trainers.shared import Diverged, check_names, module_path, not_finite, search_folders
+from autorl.trainers.user_code import Told, UserTrainer, metric_value, refuse_pruning, step_number
 
 _KEYWORDS = (
     *("seed", "until", "start", "horizon", "checkpoint", "folder", "save_to", "report"),
@@ -89,7 +78,7 @@ class _Reporter:
         __getattr__ = refuse_pruning
 
 
-class FunctionTrainer(Trainer):
+class FunctionTrainer(UserTrainer):
     """Runs segments by calling a function of the user.
 
     Options (`trainer.kwargs`): `metric` (name of a returned number), `path` (folders to find the
@@ -102,45 +91,26 @@ class FunctionTrainer(Trainer):
         self.metric = str(options.get("metric", "eval_return"))
         self.folders = search_folders(options)
         self.accepted = _accepted(function)
-        self._changes: tuple[str, ...] | None = options.get("changes")
+        self.changeable = options.get("changes")
 
     @property
     def resumable(self) -> bool:
-        saves = bool(self.accepted & {"folder", "save_to"})
-        return saves and "checkpoint" in self.accepted
-
-    @property
-    def changes(self) -> Mapping[str, Change]:
-        if not self.resumable:
-            return {}
-        return AnyChange() if self._changes is None else dict.fromkeys(self._changes, "apply")
+        return "checkpoint" in self.accepted and bool(self.accepted & {"folder", "save_to"})
 
     @property
     def preload(self) -> tuple[str, ...]:
         return ("autorl.trainers.function",)
 
-    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        check_start(segment, self.resumable)
-        course = Told(segment, report)
-        saved = None
-        try:
-            # Also while it runs: a function may import beside itself when it is called.
-            with module_path(*self.folders), self._folder(segment) as folder:
-                reporter = _Reporter(lambda step, value: self.tell(course, step, value))
-                arguments = self._arguments(segment, folder, reporter)
-                # A forked child that came back would save and report a second time.
-                with ends_forked_children():
-                    value = self.function(plain(segment.config), **arguments)
-                if value is not None:
-                    self.tell_returned(course, value)
-                elif not course.reports:
-                    raise NotLoggedError("the function returned nothing and reported nothing")
-                if folder is not None and not any(folder.iterdir()):
-                    raise ValueError("the function saved nothing in the folder it was given")
-            saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
-        except Diverged:
-            pass
-        return course.ended(saved)
+    def run(self, segment: Segment, course: Told, folder: Path | None) -> None:
+        arguments = self._arguments(segment, folder, course)
+        # Also while it runs: a function may import beside itself when it is called. A forked child
+        # that came back would save and report a second time.
+        with module_path(*self.folders), ends_forked_children():
+            value = self.function(plain(segment.config), **arguments)
+        if value is not None:
+            self.tell_returned(course, value)
+        elif not course.reports:
+            raise NotLoggedError("the function returned nothing and reported nothing")
 
     def tell(self, course: Told, step: int, value: object) -> None:
         """Record what the function reported at a step."""
@@ -171,18 +141,7 @@ class FunctionTrainer(Trainer):
         number = metric_value("value", value)
         return {"value": number, self.metric: number}
 
-    @contextmanager
-    def _folder(self, segment: Segment) -> Iterator[Path | None]:
-        if not (segment.save and self.resumable):
-            yield None
-            return
-        with writing(segment, theirs=True) as folder:
-            yield folder
-
-    def _arguments(
-        self, segment: Segment, folder: Path | None, report: Callable[..., None]
-    ) -> dict[str, Any]:
-        environment = segment.environment
+    def _arguments(self, segment: Segment, folder: Path | None, course: Told) -> dict[str, Any]:
         offered = {
             "seed": segment.seed,
             "until": segment.until,
@@ -191,18 +150,19 @@ class FunctionTrainer(Trainer):
             "checkpoint": segment.parent.path if segment.parent else None,
             "folder": folder,
             "save_to": folder,
-            "report": report,
+            "report": _Reporter(lambda step, value: self.tell(course, step, value)),
             "evaluate_at": segment.evaluate_at,
             "episodes": segment.episodes,
             "role": segment.role,
             "fork": segment.fork,
-            "environment": {
-                "id": environment.id,
-                "kwargs": plain(environment.kwargs),
-                "n_envs": environment.n_envs,
-            },
+            "environment": described(segment.environment),
         }
         return {name: value for name, value in offered.items() if name in self.accepted}
+
+
+def described(environment: EnvironmentSpec) -> dict[str, Any]:
+    """Return what a function is told of its environment."""
+    return {"id": environment.id, "kwargs": plain(environment.kwargs), "n_envs": environment.n_envs}
 
 
 def make(spec: TrainerSpec) -> FunctionTrainer:
@@ -224,11 +184,8 @@ def _import(name: str, folders: tuple[str, ...]) -> Any:
     if not module_name or not attribute:
         raise InputError(f"expected python:module:function, got {name!r}", key="trainer")
     with module_path(*folders):
-        module = (
-            _import_file(module_name, folders)
-            if module_name.endswith(".py")
-            else _import_module(module_name)
-        )
+        load = _import_file if module_name.endswith(".py") else _import_module
+        module = load(module_name, folders)
     if not hasattr(module, attribute):
         # A function of a script or a notebook, or one within another.
         if module_name == "__main__" or "<" in attribute:
@@ -244,7 +201,7 @@ def _import(name: str, folders: tuple[str, ...]) -> Any:
     return getattr(module, attribute)
 
 
-def _import_module(name: str) -> Any:
+def _import_module(name: str, folders: tuple[str, ...]) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import gymnasium as gym
 
 import autorl
@@ -134,7 +133,7 @@ def _unknown(id: str, name: str) -> InputError:
 
 
 _LONGEST = 300  # characters of what was raised
-_ON_THE_WAY = tuple(Path(file).resolve().parent for file in (autorl.__file__, gymnasium.__file__))
+_ON_THE_WAY = tuple(Path(file).resolve().parent for file in (autorl.__file__, gym.__file__))
 _LIBRARIES = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib")
 )

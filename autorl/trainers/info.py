@@ -12,9 +12,11 @@ import importlib.util
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from autorl.core.types import Config, EnvironmentSpec, InputError, Resources, StepUnit, TrainerSpec
+
+Executor: TypeAlias = Literal["processes", "in_process", "threads"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class TrainerInfo:
     extra: str | None = None
     needs: tuple[str, ...] = ()
     step_unit: StepUnit | None = None
-    executor: Literal["processes", "in_process", "threads"] = "processes"
+    executor: Executor = "processes"
     of_user: bool = False
     replays_landscape: bool = False
     takes_n_envs: bool = False
@@ -130,9 +132,7 @@ class TrainerInfo:
         """
         return {}
 
-    def executor_for(
-        self, environment: str | None
-    ) -> Literal["processes", "in_process", "threads"]:
+    def executor_for(self, environment: str | None) -> Executor:
         """Say where segments run unless the study file says otherwise.
 
         Args:

@@ -14,18 +14,18 @@ import csv
 import json
 import math
 import re
-import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from autorl.core.numbers import check_number, is_number
-from autorl.core.plain_text import did_you_mean, listed, one_of, shortened, shown
-from autorl.core.types import InputError, NotLoggedError
-from autorl.trainers.shared import check_names
+from pydantic import AfterValidator
+
+from autorl.core.plain_text import did_you_mean, listed, shortened
+from autorl.core.types import FrozenMap, InputError, NotLoggedError
+from autorl.trainers.options import Count, Positive, Text, read_options
 
 _NON_FINITE = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
 # Np.float64(0.5), as NumPy 2 prints it.
@@ -70,7 +70,10 @@ def number(value: object) -> float | None:
     Such texts are `'0.2141'`, `'np.float64(0.5)'` and `'[0.5]'`, an array of one.
     """
     if isinstance(value, str):
-        value = _literal(value.strip())
+        try:
+            return float(value)
+        except ValueError:
+            value = _literal(value.strip())
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
     # A truth value is an `int` to Python, and no measurement.
@@ -112,24 +115,21 @@ class _Constants(ast.NodeTransformer):
     """
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return (
-            ast.copy_location(ast.Constant(_NON_FINITE[node.id]), node)
-            if node.id in _NON_FINITE
-            else node
-        )
+        return ast.Constant(_NON_FINITE[node.id]) if node.id in _NON_FINITE else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        name = (
-            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        )
-        if name in _SCALARS and len(node.args) == 1:
-            # Again, for `np.float64(nan)`.
-            inner: ast.expr = self.visit(node.args[0])
-            return inner
-        return node
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        # Again, for `np.float64(nan)`.
+        is_scalar = name in _SCALARS and len(node.args) == 1
+        inner: ast.expr = self.visit(node.args[0]) if is_scalar else node
+        return inner
 
 
-SOURCES = ("stdout", "jsonlines", "csv", "tensorboard", "trainer_state")
+def _relative(path: str | None) -> str | None:
+    # An absolute path would be one file for all segments, which run side by side.
+    if Path(path or "").is_absolute():
+        raise ValueError
+    return path
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,7 @@ class MetricSource:
     It is the option `metrics` of the `command` trainer.
 
     Attributes:
-        source: `stdout`, `jsonlines`, `csv`, `tensorboard` or `trainer_state` (the key is `from` in
-            a file).
+        from_: `stdout`, `jsonlines`, `csv`, `tensorboard` or `trainer_state`.
         path: the file, or a pattern, relative to the segment's working folder; if not given, every
             event file for TensorBoard, and of the files `trainer_state.json` the one that has come
             farthest.
@@ -155,95 +154,56 @@ class MetricSource:
             values up to it.
     """
 
-    source: str = "stdout"
-    path: str | None = None
-    step: str = "step"
-    step_scale: float = 1.0
-    rank: str | None = None
-    map: Mapping[str, str] = field(default_factory=dict)
-    reduce_last: int = 1
+    from_: Literal["stdout", "jsonlines", "csv", "tensorboard", "trainer_state"] = "stdout"
+    path: Annotated[
+        str | None, AfterValidator(_relative), "a path relative to the segment's own folder"
+    ] = None
+    step: Annotated[str, "a key"] = "step"
+    step_scale: Positive = 1.0
+    rank: Text = None
+    map: Annotated[Mapping[str, str], "a key for each metric"] = FrozenMap()
+    reduce_last: Count = 1
 
     @classmethod
-    def parse(cls, options: object, reduce_last: Any) -> MetricSource:
+    def parse(cls, options: object, reduce_last: int) -> MetricSource:
         """Read the options `metrics` and `reduce_last` of a study file.
 
         Raises:
             InputError: an unknown key or source, or a missing path.
         """
-        if not isinstance(options, Mapping):
-            raise InputError(
-                f"expected a mapping of keys, got {shown(options)}", key="trainer.kwargs.metrics"
-            )
-        check_number(reduce_last, "trainer.kwargs.reduce_last", 1, whole=True)
-        check_names(
-            options,
-            ("from", "path", "step", "step_scale", "rank", "map"),
-            "key",
-            "trainer.kwargs.metrics",
-        )
-        source = options.get("from", "stdout")
-        if source not in SOURCES:
-            hint = one_of(source, SOURCES)
-            raise InputError(f"unknown source {source!r}{hint}", key="trainer.kwargs.metrics.from")
-        if source in ("jsonlines", "csv") and "path" not in options:
-            raise InputError(
-                f"metrics from {source} need the path of the file",
-                key="trainer.kwargs.metrics.path",
-            )
-        # An absolute path would be one file for all segments, which run side by side.
-        if Path(options.get("path") or "").is_absolute():
-            raise InputError(
-                f"expected a path relative to the segment's own folder, got {options['path']!r}",
-                key="trainer.kwargs.metrics.path",
-            )
-        scale = options.get("step_scale", 1.0)
-        if not is_number(scale, sys.float_info.min):
-            raise InputError(
-                f"expected a number above 0, got {scale!r}", key="trainer.kwargs.metrics.step_scale"
-            )
-        return cls(
-            source=source,
-            path=options.get("path"),
-            step=str(options.get("step", "step")),
-            step_scale=float(scale),
-            rank=options.get("rank"),
-            map=dict(options.get("map", {})),
-            reduce_last=reduce_last,
-        )
+        key = "trainer.kwargs.metrics"
+        source = replace(read_options(cls, options, key), reduce_last=reduce_last)
+        if source.from_ in ("jsonlines", "csv") and source.path is None:
+            message = f"metrics from {source.from_} need the path of the file"
+            raise InputError(message, key=f"{key}.path")
+        return source
 
     def records(self, folder: Path, until: int) -> list[dict[str, Any]]:
         """Read every record in the files under `folder`, in step order.
 
         Empty for `stdout`, which is not a file, and where the file is missing.
         """
-        if self.source == "stdout":
+        if self.from_ == "stdout":
             return []
-        pattern = self.path or _PATTERNS[self.source]
-        paths = sorted(folder.glob(pattern))
-        if not paths:
-            return []
-        if self.source == "trainer_state":  # each holds everything since the start
+        pattern, _, read = _FILES[self.from_]
+        paths = sorted(folder.glob(self.path or pattern))
+        if self.from_ == "trainer_state" and paths:  # each holds everything since the start
             paths = [max(paths, key=lambda path: int(json.loads(path.read_text())["global_step"]))]
-        readers = {
-            "jsonlines": _json_lines,
-            "csv": _csv_rows,
-            "tensorboard": _events,
-            "trainer_state": _history,
-        }
-        records = [record for path in paths for record in readers[self.source](path, self.step)]
+        records = [record for path in paths for record in read(path, self.step)]
+
+        def order(record: Mapping[str, object]) -> float:
+            step = number(record.get(self.step))
+            return until if step is None else step
+
         # Stable, so that records of one step stay in the order of their files.
-        return sorted(records, key=lambda record: float(_number(record.get(self.step), until)))
+        return sorted(records, key=order)
 
     @property
     def expected(self) -> str:
         """Describe the output that a command must write."""
-        if self.source == "stdout":
+        if self.from_ == "stdout":
             return 'expected lines {"step": 100, "eval_return": 0.5} or step=100 eval_return=0.5'
-        return f"it wrote no record to a {self.path or _NAMES[self.source]}"
-
-
-_PATTERNS = {"tensorboard": "**/events.out.tfevents.*", "trainer_state": "**/trainer_state.json"}
-_NAMES = {"tensorboard": "TensorBoard event file", "trainer_state": "trainer_state.json"}
+        return f"it wrote no record to a {self.path or _FILES[self.from_][1]}"
 
 
 _FAR = 10  # times the length of a run; less may be the end of one long rollout
@@ -277,7 +237,7 @@ class Collector:
         metrics = self._metrics(record)
         if not metrics:
             return []
-        counted = _number(record.get(self.source.step), None)
+        counted = number(record.get(self.source.step))
         if counted is not None:
             self.farthest = max(counted, self.farthest or 0.0)
         # A summary printed at the end has no step: it is of the end.
@@ -303,15 +263,9 @@ class Collector:
         """
         self._check_logged(printed)
         self._check_unit()
-        points = list(self.pending)
+        last_steps = [(point, point if point < self.until else math.inf) for point in self.pending]
         self.pending.clear()
-        complete = []
-        for point in points:
-            last_step = math.inf if point >= self.until else point
-            metrics = self._reduced(last_step)
-            if metrics:
-                complete.append((point, metrics))
-        return complete
+        return [(point, found) for point, last in last_steps if (found := self._reduced(last))]
 
     def _check_logged(self, printed: Collection[str]) -> None:
         """Check that every metric of the study was logged, as a number."""
@@ -372,14 +326,9 @@ class Collector:
         return means
 
     def _metrics(self, record: Mapping[str, object]) -> dict[str, float]:
-        if self.source.map:
-            metrics = {name: _look_up(record, key) for name, key in self.source.map.items()}
-        else:
-            metrics = {
-                str(name): value
-                for name, value in record.items()
-                if name not in (self.source.step, self.source.rank)
-            }
+        metrics = {name: _look_up(record, key) for name, key in self.source.map.items()}
+        counters = (self.source.step, self.source.rank)
+        metrics = metrics or {str(name): record[name] for name in record if name not in counters}
         numbers = {name: number(value) for name, value in metrics.items()}
         return {name: value for name, value in numbers.items() if value is not None}
 
@@ -401,7 +350,7 @@ def _csv_rows(path: Path, step: str) -> Iterator[dict[str, Any]]:
         lines = (line for line in file if not line.startswith("#"))
         for row in csv.DictReader(lines):
             # `DictReader` keeps surplus cells of a row under None.
-            yield {name: _number(text, None) for name, text in row.items() if name is not None}
+            yield {name: number(text) for name, text in row.items() if name is not None}
 
 
 def _events(path: Path, step: str) -> Iterator[dict[str, Any]]:
@@ -431,12 +380,10 @@ def _look_up(record: Mapping[str, object], key: str) -> Any:
     return _look_up(inner, inner_key) if inner_key and isinstance(inner, Mapping) else None
 
 
-def _number(value: Any, missing: object) -> Any:
-    """Return `value` as a number, or `missing` where it is none.
-
-    It may be an empty CSV cell, or a record without a step.
-    """
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return missing
+_FILES: Mapping[str, tuple[str, str, Callable[[Path, str], Iterator[dict[str, Any]]]]] = {
+    "jsonlines": ("", "", _json_lines),
+    "csv": ("", "", _csv_rows),
+    "tensorboard": ("**/events.out.tfevents.*", "TensorBoard event file", _events),
+    "trainer_state": ("**/trainer_state.json", "trainer_state.json", _history),
+}
+"""Sources that are files: pattern, name and reader of each."""

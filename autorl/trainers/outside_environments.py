@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
-from autorl.core.plain_text import did_you_mean, shown
+from autorl.core.plain_text import did_you_mean
 from autorl.core.plain_values import plain
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 from autorl.population.kernels import Array
@@ -115,15 +115,6 @@ def check_actions(name: str, space: gym.Space[Any]) -> None:
         )
 
 
-def described(environment: OutsideEnvironment) -> tuple[str, ...]:
-    """Say what beside its id describes a model's environment."""
-    arguments = "".join(f", {name}={plain(value)!r}" for name, value in environment.variant.items())
-    chain = "".join(f" within {shown(entry)}" for entry in environment.wrappers)
-    if not arguments and not chain:
-        return ()
-    return (f"it acts in gymnasium.make({environment.id!r}{arguments}){chain}",)
-
-
 def environment_of_checkpoint(
     name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], spaces: Sequence[Any]
 ) -> OutsideEnvironment:
@@ -138,8 +129,8 @@ def environment_of_checkpoint(
     )
 
 
-def _never_made(name: str) -> gym.Env[Any, Any]:
-    raise AssertionError(f"{name} is described by a checkpoint, and cannot be made")
+def _never_made(name: str) -> Env:
+    raise AssertionError(f"{name} is described by a checkpoint or stepped in a vector")
 
 
 def frozen(worlds: Worlds) -> list[bytes]:
@@ -192,8 +183,9 @@ def vector_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
             f"wrappers go around single environments, vec_env: {spec.vec_env} has none",
             key="environment.wrappers",
         )
-    make: Callable[[Sequence[int]], StepsTogether]
-    make = partial(_pool if spec.vec_env == "envpool" else _registered, spec)
+    make: Callable[[Sequence[int]], StepsTogether] = partial(
+        _pool if spec.vec_env == "envpool" else _registered, spec
+    )
     vector = make([0])
     try:
         observations = vector.envs.single_observation_space
@@ -202,7 +194,7 @@ def vector_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
         check_actions(spec.id, actions)
         return of_spaces(
             spec.id,
-            partial(_never_single, spec.id),
+            partial(_never_made, spec.id),
             observations,
             actions,
             variant=FrozenMap(spec.kwargs),
@@ -210,10 +202,6 @@ def vector_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
         )
     finally:
         vector.close()
-
-
-def _never_single(name: str) -> Env:
-    raise AssertionError(f"{name} is stepped in a vector")
 
 
 class StepsTogether(Vector):

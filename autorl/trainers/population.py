@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autorl.core.plain_text import listed
+from autorl.core.plain_text import shown
 from autorl.core.plain_values import plain
 from autorl.core.seeds import digest, evaluation_seeds
 from autorl.core.types import (
@@ -38,15 +38,13 @@ from autorl.population.members import is_finite
 from autorl.population.normalisation import SETTINGS, settings
 from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds, worlds_of
 from autorl.population.sb3_arguments import sb3_arguments
-from autorl.population.variants import Variant, is_outside
+from autorl.population.variants import is_outside
 from autorl.space import resolve_schedules
-from autorl.store.outputs import zip_target
-from autorl.trainers.agents import AgentTrainer
+from autorl.trainers.agents import AgentTrainer, write_zip
 from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.trainers.environment_state import bare_space
 from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.outside_environments import (
-    described,
     environment_of_checkpoint,
     frozen,
     outside_environment,
@@ -56,21 +54,8 @@ from autorl.trainers.outside_environments import (
 )
 from autorl.trainers.saved_state import load as load_state
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.shared import (
-    NORMALISER_ENDING,
-    NORMALISER_NOTE,
-    ZIP_IS_A_PROGRAM,
-    Course,
-    check_rollout,
-    check_start,
-    schedule_parts,
-)
+from autorl.trainers.shared import Course, check_rollout, check_start, schedule_parts
 from autorl.trainers.shared import check_names as check_options
-
-_PARAMETERS = "environment_parameters"
-_WRAPPERS = "environment_wrappers"
-_VECTOR = "environment_vector"
-_NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 
 
 class PopulationTrainer(AgentTrainer):
@@ -93,11 +78,11 @@ class PopulationTrainer(AgentTrainer):
 
         The parts of its schedule are included.
         """
-        settings = self.algorithm.settings
-        changes = {
-            name: setting.change for name, setting in settings.items() if setting.change is not None
-        }
-        parts = schedule_parts(name for name in changes if settings[name].scheduled)
+        settings = self.algorithm.settings.items()
+        changes = {name: setting.change for name, setting in settings if setting.change is not None}
+        parts = schedule_parts(
+            name for name, setting in settings if setting.change and setting.scheduled
+        )
         return {**changes, **dict.fromkeys(parts, "apply")}
 
     @property
@@ -139,7 +124,8 @@ class PopulationTrainer(AgentTrainer):
         environment = self._environment(segment.environment)
         # CPU time of this thread: on the executor `threads` others train in the same process. A
         # vector has threads of its own, and a process to itself.
-        cpu_clock = time.process_time if _is_vector(environment) else time.thread_time
+        together = getattr(environment, "make_vector", None) is not None
+        cpu_clock = time.process_time if together else time.thread_time
         cpu = cpu_clock()
         hp = self._record(segment.config, segment.environment, segment.horizon)
         stride = self.algorithm.stride(hp)
@@ -217,41 +203,27 @@ class PopulationTrainer(AgentTrainer):
         meta = load_state(checkpoint, f"population/{self.name}")
         state = engine.from_arrays(self.algorithm, meta["arrays"])
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        name = meta["environment"]
-        variant = meta.get(_PARAMETERS, {})
-        wrappers = meta.get(_WRAPPERS, ())
+        name, variant, wrappers = (meta["task"][key] for key in ("id", "kwargs", "wrappers"))
         environment: Environment
         if is_outside(name):
             environment = environment_of_checkpoint(name, variant, wrappers, meta["spaces"])
         else:
             environment = find_environment(name, variant, wrappers)
         model = to_sb3(self.algorithm, state, environment, hp)
-        normaliser = state.get("normaliser")
-        endings = () if normaliser is None else (NORMALISER_ENDING,)
-        file = zip_target(target, replace=replace, beside=endings)
-        model.save(file)
-        beside = tuple(file.with_suffix(ending) for ending in endings)
-        if normaliser is not None:
-            vec_normalize(normaliser, model).save(str(beside[0]))
+        normaliser = vec_normalize(state["normaliser"], model) if "normaliser" in state else None
         arguments = sb3_arguments(self.algorithm, hp, engine.steps(state))
-        with_memory = "replay" in state
         moments = "the run's optimizer moments" if keeps_moments(hp) else "new optimizer moments"
-        return ExportedModel(
-            path=file,
-            kind=f"stable_baselines3.{type(model).__name__}",
-            beside=beside,
+        return write_zip(
+            model,
+            normaliser,
+            target,
+            replace=replace,
             hyperparameters=(
                 f"all hyperparameters of the run, defaults of population/{self.name} included"
             ),
-            notes=(
-                f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, "
-                "as the run had",
-                f"`learn` goes on with {moments}" + " and an empty replay memory" * with_memory,
-                *([NORMALISER_NOTE] if beside else []),
-                *arguments.notes,
-                *_environment_notes(environment),
-                ZIP_IS_A_PROGRAM,
-            ),
+            n_envs=arguments.n_envs,
+            learns=moments + " and an empty replay memory" * ("replay" in state),
+            notes=(*arguments.notes, *_acts_in(environment)),
         )
 
     def _values(self, config: Mapping[str, object], environment: EnvironmentSpec) -> dict[str, Any]:
@@ -275,7 +247,17 @@ class PopulationTrainer(AgentTrainer):
                 f"gymnasium; use sb3/{self.name} for subproc",
                 key="environment.vec_env",
             )
-        environment = self._resolved(spec)
+        environment: Environment
+        if is_outside(spec.id):
+            make = outside_environment if spec.vec_env == "dummy" else vector_environment
+            environment = make(spec)
+        elif spec.vec_env == "dummy":
+            environment = find_environment(spec.id, spec.kwargs, spec.wrappers)
+        else:
+            raise InputError(
+                f"{spec.id} is native: the compiled program steps it, not {spec.vec_env}",
+                key="environment.vec_env",
+            )
         if spec.normalize is not False:
             environment = dataclasses.replace(environment, normalize=_normalisation(spec.normalize))
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
@@ -285,18 +267,6 @@ class PopulationTrainer(AgentTrainer):
                 key="trainer",
             )
         return environment
-
-    def _resolved(self, spec: EnvironmentSpec) -> Environment:
-        if not is_outside(spec.id):
-            if spec.vec_env != "dummy":
-                raise InputError(
-                    f"{spec.id} is native: the compiled program steps it, not {spec.vec_env}",
-                    key="environment.vec_env",
-                )
-            return find_environment(spec.id, spec.kwargs, spec.wrappers)
-        if spec.vec_env != "dummy":
-            return vector_environment(spec)
-        return outside_environment(spec)
 
     def _state(
         self, segment: Segment, environment: Environment, hp: Record
@@ -314,35 +284,19 @@ class PopulationTrainer(AgentTrainer):
         if parent is None:
             return self.algorithm.create(environment, hp, key, np.float32), None, ()
         state = engine.from_arrays(self.algorithm, parent["arrays"])
-        of_parent = Variant(parent["environment"], FrozenMap(parent.get(_PARAMETERS, {})))
-        asked = Variant(environment.id, environment.variant)
-        if of_parent != asked:
-            raise InputError(
-                f"the checkpoint is of {of_parent.text}, not of {asked.text}", key="environment"
-            )
-        vector = parent.get(_VECTOR, "dummy")
-        if vector != segment.environment.vec_env:
-            raise InputError(
-                f"the checkpoint is of vec_env {vector}, not of {segment.environment.vec_env}",
-                key="environment.vec_env",
-            )
-        observed = parent.get(_WRAPPERS, [])
-        if observed != list(environment.wrappers):
-            raise InputError(
-                f"the checkpoint is of observations by {listed(list(map(str, observed)))}, "
-                f"not by {listed(list(map(str, environment.wrappers)))}",
-                key="environment.wrappers",
-            )
-        if ("normaliser" in state) != (environment.normalize is not None):
-            how = "with" if "normaliser" in state else "without"
-            raise InputError(
-                f"the checkpoint is of a training {how} normalisation", key="environment.normalize"
-            )
+        of_parent = parent["task"]
+        for name, asked in _task(segment.environment, environment).items():
+            if of_parent[name] != asked:
+                raise InputError(
+                    f"the checkpoint is of {of_parent[name]!r}, not of {asked!r}",
+                    key=f"environment.{name}",
+                )
         if segment.fork is not None:
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments.
         changed = engine.set_environments(state, environment, int(hp.n_envs))
-        return state, parent, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
+        note = f"n_envs changed: new episodes at step {segment.start}"
+        return state, parent, (note,) if changed else ()
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
         """Return the hyperparameters as the compiled program reads them at first.
@@ -367,22 +321,27 @@ class PopulationTrainer(AgentTrainer):
         of_worlds: list[bytes],
     ) -> Checkpoint:
         meta: dict[str, Any] = {
-            "environment": segment.environment.id,
+            "task": _task(segment.environment, environment),
             "horizon": segment.horizon,
             "values": self._values(segment.config, segment.environment),
             "arrays": engine.to_arrays(state),
             "environments": of_worlds,
         }
-        if environment.variant:
-            meta[_PARAMETERS] = plain(environment.variant)
-        if environment.wrappers:
-            meta[_WRAPPERS] = list(environment.wrappers)
-        if segment.environment.vec_env != "dummy":
-            meta[_VECTOR] = segment.environment.vec_env
         if isinstance(environment, OutsideEnvironment):
             spaces = (environment.observation_space, environment.action_space)
             meta["spaces"] = [bare_space(space) for space in spaces]
         return save(segment, f"population/{self.name}", engine.steps(state), meta)
+
+
+def _task(spec: EnvironmentSpec, environment: Environment) -> dict[str, Any]:
+    """Return what a run goes on in, by the keys of a study file."""
+    return {
+        "id": spec.id,
+        "kwargs": plain(environment.variant),
+        "wrappers": list(environment.wrappers),
+        "vec_env": spec.vec_env,
+        "normalize": environment.normalize is not None,
+    }
 
 
 def _normalisation(normalize: bool | FrozenMap) -> FrozenMap:
@@ -416,36 +375,15 @@ def _resume(
     return ()
 
 
-def _is_vector(environment: Environment) -> bool:
-    return isinstance(environment, OutsideEnvironment) and environment.make_vector is not None
-
-
-def _environment_notes(environment: Environment) -> tuple[str, ...]:
-    if isinstance(environment, OutsideEnvironment):
-        return described(environment)
-    return (*_variant_notes(environment), *_wrapper_notes(environment))
-
-
-def _variant_notes(environment: Environment) -> tuple[str, ...]:
-    """Say in which variant a model was trained."""
-    if not environment.variant:
+def _acts_in(environment: Environment) -> tuple[str, ...]:
+    """Say what beside its id describes a model's environment."""
+    arguments = "".join(f", {name}={plain(value)!r}" for name, value in environment.variant.items())
+    chain = "".join(f" within {shown(entry)}" for entry in environment.wrappers)
+    if not arguments and not chain:
         return ()
-    values = "".join(f", {name}={value:g}" for name, value in environment.variant.items())
-    return (
-        f"it was trained in {Variant(environment.id, environment.variant).text}: "
-        f"autorl.population.gymnasium_variants.make({environment.id!r}{values})",
-    )
-
-
-def _wrapper_notes(environment: Environment) -> tuple[str, ...]:
-    """Say in what environment, within which wrappers, a model acts."""
-    if not environment.wrappers:
-        return ()
-    chain = ", then ".join(environment.wrappers)
-    return (
-        f"it acts in gymnasium.make({environment.id!r}) within {chain} "
-        '(pip install "autorl[minigrid]")',
-    )
+    native = arguments and not isinstance(environment, OutsideEnvironment)
+    maker = "autorl.population.gymnasium_variants.make" if native else "gymnasium.make"
+    return (f"it acts in {maker}({environment.id!r}{arguments}){chain}",)
 
 
 def _same(in_force: object, asked: object) -> bool:

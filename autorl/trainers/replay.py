@@ -24,13 +24,13 @@ run brings no new random streams.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Annotated
 
-from autorl.core.numbers import check_number
+from pydantic import Field
+
 from autorl.core.plain_values import plain
 from autorl.core.types import (
     Config,
@@ -45,7 +45,6 @@ from autorl.core.types import (
 )
 from autorl.landscapes import load_landscape
 from autorl.landscapes.benchmark import (
-    LOOK_UPS,
     MIN_CORRELATION,
     TREES,
     LookUp,
@@ -56,38 +55,27 @@ from autorl.landscapes.benchmark import (
 from autorl.landscapes.regression import MIN_TREES
 from autorl.population.variants import landscape_name
 from autorl.trainers.contract import Trainer
+from autorl.trainers.options import Flag, read_options
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.shared import Course, check_fields, check_names, check_start
-
-if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Dataset
-    from autorl.landscapes.grid import Grid
-    from autorl.space import Space
+from autorl.trainers.shared import Course, check_names, check_start
 
 _NO_TIME = "the landscape records no wall seconds: these are those of the look-up"
 
 
-class _Runs(Protocol):
-    """Source of answers: `Replay` or `Surrogate` of `landscapes.benchmark`."""
-
-    landscape: Dataset
-    space: Space
-    grid: Grid
-
-    def run(self, config: Mapping[str, object], seed: int, role: SeedRole) -> RecordedRun: ...
+Folder = Annotated[str, "an id or a folder; `autorl landscape list` names them"]
 
 
-class _ReplayTrainer(Trainer, ABC):
+class _ReplayTrainer(Trainer):
     """A trainer without training."""
 
     @property
-    @abstractmethod
-    def runs(self) -> _Runs:
-        """Source of answers, loaded when first needed."""
+    def runs(self) -> Replay | Surrogate:
+        """The source of answers, loaded when first needed."""
+        raise NotImplementedError
 
-    @abstractmethod
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
-        """Notes that a reader of the outcome needs."""
+        """Return what a reader of the outcome needs."""
+        raise NotImplementedError
 
     def message(self, run: RecordedRun) -> str:
         """Why a run ended before its time."""
@@ -159,27 +147,6 @@ class _ReplayTrainer(Trainer, ABC):
             raise InputError(f"the recorded runs end at step {steps[-1]}", key="fidelity.steps")
 
 
-def _required_landscape(spec: TrainerSpec) -> str:
-    """The option `landscape`, which has no default."""
-    if "landscape" not in spec.kwargs:
-        raise InputError(
-            "is missing: an id or a folder; `autorl landscape list` names them",
-            key="trainer.kwargs.landscape",
-        )
-    return str(spec.kwargs["landscape"])
-
-
-def _flag(spec: TrainerSpec, name: str) -> bool:
-    """Read an option that is true or false.
-
-    It is false if it is not given.
-    """
-    value = spec.kwargs.get(name, False)
-    if not isinstance(value, bool):
-        raise InputError(f"expected true or false, got {value!r}", key=f"trainer.kwargs.{name}")
-    return value
-
-
 def _points(
     segment: Segment, run: RecordedRun, reached: int, *, failed: bool
 ) -> list[tuple[int, Mapping[str, float]]]:
@@ -212,9 +179,9 @@ class Tabular(_ReplayTrainer):
             not independent.
     """
 
-    landscape: str
-    lookup: str = "nearest"
-    wrap_seeds: bool = False
+    landscape: Folder
+    lookup: LookUp = "nearest"
+    wrap_seeds: Flag = False
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -223,17 +190,10 @@ class Tabular(_ReplayTrainer):
     @cached_property
     def runs(self) -> Replay:
         """The recorded runs, loaded when first needed."""
-        # `make` has checked the word.
-        return Replay(load_landscape(self.landscape), cast("LookUp", self.lookup), self.wrap_seeds)
+        return Replay(load_landscape(self.landscape), self.lookup, self.wrap_seeds)
 
     def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:
-        """Check that a run is recorded for each of these seeds.
-
-        It is called before a study.
-
-        Raises:
-            InputError: none is for one of them.
-        """
+        """Check that a run is recorded for each of these seeds."""
         self.runs.check_seeds(seeds, role)
 
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
@@ -247,14 +207,7 @@ class Tabular(_ReplayTrainer):
 
 def make_tabular(spec: TrainerSpec) -> Tabular:
     """Build the trainer from its options."""
-    check_fields(spec, Tabular)
-    landscape = _required_landscape(spec)
-    lookup = str(spec.kwargs.get("lookup", Tabular.lookup))
-    if lookup not in LOOK_UPS:
-        raise InputError(
-            f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="trainer.kwargs.lookup"
-        )
-    return Tabular(landscape, lookup, _flag(spec, "wrap_seeds"))
+    return read_options(Tabular, spec.kwargs)
 
 
 @dataclass(frozen=True)
@@ -272,10 +225,10 @@ class SurrogateTrainer(_ReplayTrainer):
         trees: of the forest.
     """
 
-    landscape: str
-    min_correlation: float = MIN_CORRELATION
-    force: bool = False
-    trees: int = TREES
+    landscape: Folder
+    min_correlation: Annotated[float, Field(ge=-1, le=1), "a number in -1..1"] = MIN_CORRELATION
+    force: Flag = False
+    trees: Annotated[int, Field(ge=MIN_TREES), f"a whole number of at least {MIN_TREES}"] = TREES
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -305,10 +258,4 @@ class SurrogateTrainer(_ReplayTrainer):
 
 def make_surrogate(spec: TrainerSpec) -> SurrogateTrainer:
     """Build the trainer from its options."""
-    check_fields(spec, SurrogateTrainer)
-    landscape = _required_landscape(spec)
-    bar = spec.kwargs.get("min_correlation", MIN_CORRELATION)
-    trees = spec.kwargs.get("trees", TREES)
-    check_number(bar, "trainer.kwargs.min_correlation", -1, 1)
-    check_number(trees, "trainer.kwargs.trees", MIN_TREES, whole=True)
-    return SurrogateTrainer(landscape, float(bar), _flag(spec, "force"), trees)
+    return read_options(SurrogateTrainer, spec.kwargs)

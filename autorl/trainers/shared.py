@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autorl.core.plain_text import counted, listed, one_of
 from autorl.core.types import (
@@ -24,12 +23,8 @@ from autorl.core.types import (
     Report,
     Segment,
     Status,
-    TrainerSpec,
 )
 from autorl.trainers.contract import Change
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 class Diverged(BaseException):
@@ -37,14 +32,6 @@ class Diverged(BaseException):
 
     No `except Exception` may swallow it.
     """
-
-
-NORMALISER_ENDING = ".vecnormalize.pkl"
-NORMALISER_NOTE = (
-    "`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards"
-)
-ZIP_IS_A_PROGRAM = "such a file is a program: whoever loads it runs what it says (docs/security.md)"
-"""A note of every exported zip: Stable-Baselines3's format holds pickles."""
 
 
 def base_name(name: str) -> str:
@@ -252,12 +239,6 @@ def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: 
         if name not in allowed:
             hint = one_of(name, sorted(allowed))
             raise InputError(f"unknown {what} {name!r}{hint}", key=key)
-
-
-def check_fields(spec: TrainerSpec, trainer: type[DataclassInstance]) -> None:
-    """Raise `InputError` for an option that is no field of `trainer`."""
-    allowed = {item.name for item in fields(trainer)}
-    check_names(spec.kwargs, allowed, f"option of {spec.name}", "trainer.kwargs")
 
 
 def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:

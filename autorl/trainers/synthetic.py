@@ -23,9 +23,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import AfterValidator, ConfigDict
 
 from autorl.core.numbers import is_number
 from autorl.core.plain_values import plain
@@ -42,34 +43,11 @@ from autorl.core.types import (
     TrainerSpec,
 )
 from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.options import Amount, Count, Number, Positive, read_options
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.shared import Course, check_fields, check_names, check_rollout, check_start
+from autorl.trainers.shared import Course, check_names, check_rollout, check_start
 
 KINDS = ("crash", "nan", "hang", "memory", "stop")
-RULE = "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds"
-_CONDITIONS = ("above", "below", "fraction", "seeds")
-
-
-def is_rule(value: object) -> bool:
-    """Tell whether an option says when runs fail.
-
-    The names of its conditions are checked where it applies.
-    """
-    if not isinstance(value, Mapping):
-        return value is None or is_positive(value)
-    limits = all(is_numbers(value.get(side, {})) for side in ("above", "below"))
-    seeds = value.get("seeds", ())
-    return limits and is_positive(value.get("fraction", 0)) and isinstance(seeds, list | tuple)
-
-
-def is_positive(value: object) -> bool:
-    """Tell whether a value is a finite number of at least 0."""
-    return is_number(value, 0.0)
-
-
-def is_numbers(value: object) -> bool:
-    """Tell whether a value is a mapping to finite numbers."""
-    return isinstance(value, Mapping) and all(map(is_number, value.values()))
 
 
 def config_key(config: Mapping[str, object]) -> str:
@@ -77,32 +55,47 @@ def config_key(config: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(plain(config), sort_keys=True).encode()).hexdigest()
 
 
-def applies(rule: float | Mapping[str, object], kind: str, segment: Segment) -> bool:
-    """Tell whether a run fails in this way.
+@dataclass(frozen=True)
+class Conditions:
+    """Says which runs fail: those that meet all of these.
 
-    Args:
-        rule: a fraction of configurations, or conditions that must all hold.
-        kind: one of `KINDS`.
-        segment: of the run.
-
-    Raises:
-        InputError: a condition that is none.
+    Attributes:
+        above, below: limits by hyperparameter.
+        fraction: of configurations.
+        seeds: only these.
     """
-    conditions: Mapping[str, Any] = rule if isinstance(rule, Mapping) else {"fraction": rule}
-    check_names(conditions, _CONDITIONS, f"condition of {kind}", f"trainer.kwargs.{kind}")
-    config = segment.config
-    above = conditions.get("above", {}).items()
-    below = conditions.get("below", {}).items()
-    met = [name in config and config[name] > limit for name, limit in above]
-    met += [name in config and config[name] < limit for name, limit in below]
-    if "fraction" in conditions:
-        # Drawn from the configuration alone: it fails with every seed and after a restart. 2^128 is
-        # the range of the digest.
-        drawn = digest(0, "noise", kind, config_key(config)) / 2**128
-        met.append(drawn < conditions["fraction"])
-    if "seeds" in conditions:
-        met.append(segment.seed in conditions["seeds"])
-    return bool(met) and all(met)
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    above: Mapping[str, Number] = FrozenMap()
+    below: Mapping[str, Number] = FrozenMap()
+    fraction: Amount | None = None
+    seeds: tuple[int, ...] | None = None
+
+    def hold(self, kind: str, segment: Segment) -> bool:
+        """Tell whether a run fails in a way of `KINDS`."""
+        config = segment.config
+        met = [name in config and config[name] > limit for name, limit in self.above.items()]
+        met += [name in config and config[name] < limit for name, limit in self.below.items()]
+        if self.fraction is not None:
+            # Drawn from the configuration alone: it fails with every seed and after a restart.
+            # 2^128 is the range of the digest.
+            met.append(digest(0, "noise", kind, config_key(config)) / 2**128 < self.fraction)
+        if self.seeds is not None:
+            met.append(segment.seed in self.seeds)
+        return bool(met) and all(met)
+
+
+def _ascending(interval: tuple[float, float]) -> tuple[float, float]:
+    if interval[0] >= interval[1]:
+        raise ValueError
+    return interval
+
+
+Interval = Annotated[tuple[Number, Number], AfterValidator(_ascending)]
+Rule = Annotated[
+    Amount | Conditions | None,
+    "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds",
+]
 
 
 def fail(kind: str, step: int) -> Status:
@@ -162,24 +155,30 @@ class Synthetic(Trainer):
             kills its own process.
     """
 
-    optimum: float | Mapping[str, float] = 0.3
-    weights: Mapping[str, float] = FrozenMap()
-    bounds: Mapping[str, tuple[float, float]] = FrozenMap()
-    log: tuple[str, ...] = ()
-    drift: float = 0.0
-    height: float = 1.0
-    rate: float = 3.0
-    noise: float = 0.0
-    interaction: float = 0.0
-    rollout: int = 1
-    seconds: float = 0.0
-    crash: float | Mapping[str, Any] | None = None
-    nan: float | Mapping[str, Any] | None = None
-    hang: float | Mapping[str, Any] | None = None
-    memory: float | Mapping[str, Any] | None = None
-    stop: float | Mapping[str, Any] | None = None
-    fails_at: float = 0.5
-    lost_once: str | None = None
+    optimum: Annotated[
+        Number | Mapping[str, Number], "a number, or one for each hyperparameter named"
+    ] = 0.3
+    weights: Annotated[
+        Mapping[str, Amount], "a number of at least 0 for each hyperparameter named"
+    ] = FrozenMap()
+    bounds: Annotated[Mapping[str, Interval], "[lower, upper] for each hyperparameter named"] = (
+        FrozenMap()
+    )
+    log: Annotated[tuple[str, ...], "a list of hyperparameters"] = ()
+    drift: Number = 0.0
+    height: Number = 1.0
+    rate: Positive = 3.0
+    noise: Amount = 0.0
+    interaction: Amount = 0.0
+    rollout: Count = 1
+    seconds: Amount = 0.0
+    crash: Rule = None
+    nan: Rule = None
+    hang: Rule = None
+    memory: Rule = None
+    stop: Rule = None
+    fails_at: Amount = 0.5
+    lost_once: Annotated[str | None, "the path of a file"] = None
 
     @property
     def changes(self) -> Mapping[str, Change]:
@@ -216,19 +215,18 @@ class Synthetic(Trainer):
         skill = int(saved["skill"]) if saved is not None else 0
         lose_worker_once(self.lost_once, segment)
         time.sleep(self.seconds)
-        failure = self._failure(segment)
+        kind, fails_at = self._failure(segment) or ("", math.inf)
         until = self.align(segment.config, segment.until)
         step = segment.start
         status = Status.DONE
         for point in [*segment.evaluate_at, None]:
             # The end comes last, after all points, for the steps past the last of them.
             target = until if point is None else max(step, self.align(segment.config, point))
-            failing = failure is not None and target >= failure[1]
-            target = failure[1] if failure is not None and failing else target
-            skill += self._skill(segment.config, step, target, segment.horizon)
-            step = target
-            if failure is not None and failing:
-                status = fail(*failure)
+            reached = int(min(target, fails_at))
+            skill += self._skill(segment.config, step, reached, segment.horizon)
+            step = reached
+            if target >= fails_at:
+                status = fail(kind, step)
                 break
             if point is not None:
                 score = self._score(segment.config, segment.seed, step, segment.horizon, skill)
@@ -263,16 +261,10 @@ class Synthetic(Trainer):
 
     def _targets(self, config: Mapping[str, object]) -> dict[str, float]:
         """Optimum of the active numeric hyperparameters of `config`."""
-        numeric = [
-            name
-            for name, value in config.items()
-            if isinstance(value, int | float) and value is not True and value is not False
-        ]
+        numeric = sorted(name for name, value in config.items() if is_number(value))
         if isinstance(self.optimum, Mapping):
-            return {
-                name: float(self.optimum[name]) for name in sorted(numeric) if name in self.optimum
-            }
-        return {name: float(self.optimum) for name in sorted(numeric)}
+            return {name: self.optimum[name] for name in numeric if name in self.optimum}
+        return dict.fromkeys(numeric, self.optimum)
 
     def _to_unit(self, name: str, value: float) -> float:
         lower, upper = self.bounds.get(name, (0.0, 1.0))
@@ -293,66 +285,18 @@ class Synthetic(Trainer):
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
         """Find the kind and step of this segment's failure, if any."""
-        step = (
-            -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout
-        )  # its rollout's end
+        # At the end of its rollout.
+        step = -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout
         if not segment.start < step <= self.align(segment.config, segment.until):
             return None
         for kind in KINDS:
             rule = getattr(self, kind)
-            if rule is not None and applies(rule, kind, segment):
+            conditions = rule if isinstance(rule, Conditions) else Conditions(fraction=rule)
+            if conditions.hold(kind, segment):
                 return kind, step
         return None
 
 
 def make(spec: TrainerSpec) -> Synthetic:
     """Build the trainer from its options."""
-    check_fields(spec, Synthetic)
-    for name, value in spec.kwargs.items():
-        fits, allowed = _ALLOWED[name]
-        if not fits(value):
-            raise InputError(
-                f"expected {allowed}, got {plain(value)!r}", key=f"trainer.kwargs.{name}"
-            )
-    return Synthetic(**spec.kwargs)
-
-
-def _interval(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and all(map(is_number, value))
-        and value[0] < value[1]
-    )
-
-
-_Allowed: TypeAlias = tuple[Callable[[Any], bool], str]
-_AMOUNT: _Allowed = (is_positive, "a number of at least 0")
-_RULE: _Allowed = (is_rule, RULE)
-_ALLOWED: Mapping[str, _Allowed] = {
-    "optimum": (
-        lambda value: is_number(value) or is_numbers(value),
-        "a number, or one for each hyperparameter named",
-    ),
-    "weights": (
-        lambda value: is_numbers(value) and all(weight >= 0 for weight in value.values()),
-        "a number of at least 0 for each hyperparameter named",
-    ),
-    "bounds": (
-        lambda value: isinstance(value, Mapping) and all(map(_interval, value.values())),
-        "[lower, upper] for each hyperparameter named",
-    ),
-    "log": (
-        lambda value: (
-            isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-        ),
-        "a list of hyperparameters",
-    ),
-    "drift": (is_number, "a number"),
-    "height": (is_number, "a number"),
-    "rate": (lambda value: is_positive(value) and value > 0, "a number above 0"),
-    **dict.fromkeys(("noise", "interaction", "seconds", "fails_at"), _AMOUNT),
-    "rollout": (lambda value: is_number(value, 1, whole=True), "a whole number above 0"),
-    **dict.fromkeys(KINDS, _RULE),
-    "lost_once": (lambda value: value is None or isinstance(value, str), "the path of a file"),
-}
+    return read_options(Synthetic, spec.kwargs)

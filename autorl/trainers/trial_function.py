@@ -41,7 +41,7 @@ from autorl.core.types import (
 )
 from autorl.trainers import function as plain_function
 from autorl.trainers.contract import Change
-from autorl.trainers.function import FunctionTrainer
+from autorl.trainers.function import FunctionTrainer, described
 from autorl.trainers.live_trial import Call, LiveTrial, TrialStopped
 from autorl.trainers.shared import Diverged, check_start
 from autorl.trainers.user_code import Told
@@ -213,12 +213,6 @@ def _many(item: inspect.Parameter) -> bool:
 
 
 def _trial(segment: Segment, call: Call) -> LiveTrial:
-    environment = segment.environment
-    described = {
-        "id": environment.id,
-        "kwargs": plain(environment.kwargs),
-        "n_envs": environment.n_envs,
-    }
     return LiveTrial(
         id=str(segment.id),
         config=plain(segment.config),
@@ -226,6 +220,6 @@ def _trial(segment: Segment, call: Call) -> LiveTrial:
         role=segment.role,
         until=segment.horizon,
         episodes=segment.episodes,
-        environment=described,
+        environment=described(segment.environment),
         line=call,
     )

@@ -5,14 +5,18 @@ Points are checked as they are told, and become the outcome.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autorl.core.plain_text import shown
-from autorl.core.types import Checkpoint, InputError, Outcome, Report, step_problem
-from autorl.trainers.shared import Course, Diverged
+from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, step_problem
+from autorl.store.checkpoints import writing
+from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.shared import Course, Diverged, check_start
 
 NO_PRUNING = (
     "`report` does not end a run: take one parameter called `trial` instead, `f(trial)`, which has "
@@ -41,12 +45,9 @@ def metric_value(name: object, value: Any) -> float:
     Raises:
         TypeError: it is none. Text and truth values are none either: `float` would take both.
     """
-    several = (
-        "; for several metrics return a dict of them by name"
-        if isinstance(value, list | tuple)
-        else ""
-    )
-    message = f"metric {name!r} is not a number: {shown(value)}{several}"
+    message = f"metric {name!r} is not a number: {shown(value)}"
+    if isinstance(value, list | tuple):
+        message += "; for several metrics return a dict of them by name"
     # `float` would take `True` for 1 and the text "0.5" for a half.
     if isinstance(value, bool | np.bool_ | str | bytes):
         raise TypeError(message)
@@ -68,6 +69,44 @@ def step_number(step: object) -> int:
     if isinstance(step, float | np.floating) and float(step).is_integer():
         return int(step)
     raise TypeError(f"expected a whole number of steps in report(step, value), got {shown(step)}")
+
+
+class UserTrainer(Trainer):
+    """Runs segments by a user's code.
+
+    Attributes:
+        folders: where its modules and files are; none: in the working folder.
+        changeable: hyperparameters a continued segment may change; None: all.
+    """
+
+    folders: tuple[str, ...]
+    changeable: tuple[str, ...] | None
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        if not self.resumable:
+            return {}
+        return AnyChange() if self.changeable is None else dict.fromkeys(self.changeable, "apply")
+
+    def run(self, segment: Segment, course: Told, folder: Path | None) -> None:
+        """Run the code, which saves in `folder` unless that is None."""
+        raise NotImplementedError
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        check_start(segment, self.resumable)
+        course = Told(segment, report)
+        saves = segment.save and self.resumable
+        saved = None
+        try:
+            with writing(segment, theirs=True) if saves else nullcontext() as folder:
+                self.run(segment, course, folder)
+                if folder is not None and not any(folder.iterdir()):
+                    raise RuntimeError("it saved nothing in the folder it was given")
+            saved = Checkpoint(segment.id, segment.folder) if saves else None
+        # The reports so far stay, and the outcome says where it diverged.
+        except Diverged:
+            pass
+        return course.ended(saved)
 
 
 class Told(Course):

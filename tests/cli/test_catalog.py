@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from cli_support import SPACE, as_json, autorl
 from autorl import __version__, optimizers, trainers
 from autorl.cli.app import SECTIONS
 from autorl.space import load_space
-from autorl.trainers.command import _OPTIONS
+from autorl.trainers.command import Options
 
 
 def test_a_space_is_printed_with_its_rules_and_samples(tmp_path):
@@ -55,7 +56,8 @@ def test_a_trainer_is_printed_with_its_options(name):
 
 def test_the_options_of_a_command_are_all_explained():
     text = autorl("list", "trainers", "command").stdout
-    assert [name for name in _OPTIONS if f"{name}:" not in text and f"{name}," not in text] == []
+    names = [option.name for option in fields(Options)]
+    assert [name for name in names if f"{name}:" not in text and f"{name}," not in text] == []
     keys = ("from", "path", "step", "step_scale", "rank", "map")
     assert [key for key in keys if f"`{key}`" not in text] == []
     assert "did you mean 'command'" in autorl("list", "trainers", "comand", code=2).stderr

@@ -234,7 +234,7 @@ def test_a_function_that_is_given_a_folder_must_save(tmp_path: Path) -> None:
         return 1.0
 
     trainer = load(TrainerSpec("python", FrozenMap(function=lazy)))
-    with pytest.raises(ValueError, match="saved nothing"):
+    with pytest.raises(RuntimeError, match="saved nothing"):
         trainer.train(segment({}, save=True, folder=str(tmp_path / "s")), lambda report: None)
     assert list(tmp_path.iterdir()) == []
 

@@ -299,23 +299,6 @@ def test_memory_of_atari_trains_without_pictures(tmp_path: Path) -> None:
         make_environment(refused)
 
 
-def test_a_replay_memory_of_frames_trains(tmp_path: Path) -> None:
-    needs("atari", "cv2")
-    environment = begun("sb3/dqn", "ALE/Breakout-v5")
-    config = REPLAY | {"train_freq": 16, "exploration_fraction": 0.5}
-    outcome = trained(tmp_path, "sb3/dqn", environment, config, deterministic=False)
-    assert outcome.checkpoint is not None
-    assert outcome.applied["train_freq"] == 16
-
-
-def test_minigrid_trains_on_grid_and_mission(tmp_path: Path) -> None:
-    needs("minigrid")
-    environment = begun("sb3/ppo", "MiniGrid-Empty-5x5-v0")
-    outcome = trained(tmp_path, "sb3/ppo", environment, ROLLOUT, deterministic=False)
-    assert 0.0 <= outcome.reports[0].metrics["eval_return"] <= 1.0
-    assert outcome.reports[0].metrics["eval_length"] <= 100
-
-
 @pytest.mark.parametrize(
     ("name", "environment", "config"),
     [

@@ -251,26 +251,6 @@ def test_the_objective_is_pickled_by_name(landscape):
         objective(config, until=99)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "is missing"),
-        ({"landscape": "nothing/at/all"}, "no landscape"),
-        ({"landscape": "{}", "min_correlation": 2}, "in -1..1, got 2"),
-        ({"landscape": "{}", "force": "yes"}, "expected true or false, got 'yes'"),
-        ({"landscape": "{}", "trees": 8}, "of at least 32, got 8"),
-        ({"landscape": "{}", "tree": 64}, "did you mean 'trees'"),
-    ],
-)
-def test_wrong_options_are_named(landscape, options, message):
-    given = {
-        name: value.format(landscape.path) if name == "landscape" else value
-        for name, value in options.items()
-    }
-    with pytest.raises(InputError, match=message):
-        load(TrainerSpec("surrogate", FrozenMap(given))).check(EnvironmentSpec(), ())
-
-
 def study_over(folder, **changes):
     values = {"trainer": {"name": "surrogate", "kwargs": {"landscape": str(folder)}}}
     values |= {"space": SPACE.to_dict(), "fidelity": {"steps": 400, "evaluations": 4}}

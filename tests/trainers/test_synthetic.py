@@ -170,8 +170,6 @@ def test_a_memory_hog_runs_into_the_limit(tmp_path: Path) -> None:
 def test_wrong_options_name_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'noise'"):
         load(spec(noize=1))
-    with pytest.raises(InputError, match="unknown condition of crash 'abov'"):
-        load(spec(crash={"abov": {"x": 1}})).train(segment(Config(x=1.0)), lambda report: None)
     with pytest.raises(InputError, match="unknown hyperparameter 'lr'"):
         load(spec(optimum={"lr": 0.1})).check(segment(Config()).environment, {"learning_rate"})
 
@@ -191,6 +189,7 @@ def test_wrong_options_name_the_nearest() -> None:
         ("rollout", 0.5, "a whole number above 0"),
         ("crash", "often", "a fraction, or a mapping"),
         ("stop", {"above": 3}, "a fraction, or a mapping"),
+        ("crash", {"abov": {"x": 1}}, "a mapping with above"),
         ("lost_once", 3, "the path of a file"),
     ],
 )

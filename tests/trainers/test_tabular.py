@@ -296,19 +296,21 @@ def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("trainer", "options", "message"),
     [
-        ({}, "is missing"),
-        ({"landscape": "nothing/at/all"}, "no landscape"),
-        ({"landscape": "{}", "lookup": "closest"}, "exact or nearest"),
-        ({"landscape": "{}", "wrap_seeds": "yes"}, "expected true or false, got 'yes'"),
-        ({"landscape": "{}", "look_up": "exact"}, "did you mean 'lookup'"),
+        ("tabular", {}, "is missing"),
+        ("tabular", {"landscape": "nothing/at/all"}, "no landscape"),
+        ("tabular", {"lookup": "closest"}, "allowed: exact, nearest"),
+        ("tabular", {"wrap_seeds": "yes"}, "expected true or false, got 'yes'"),
+        ("tabular", {"look_up": "exact"}, "did you mean 'lookup'"),
+        ("surrogate", {"min_correlation": 2}, "in -1..1, got 2"),
+        ("surrogate", {"trees": 8}, "of at least 32, got 8"),
     ],
 )
-def test_wrong_options_are_named(folder, options, message):
-    options = {name: text.format(folder) for name, text in options.items()}
+def test_wrong_options_are_named(folder, trainer, options, message):
+    given = {"landscape": str(folder), **options} if options else {}
     with pytest.raises(InputError, match=message):
-        load(TrainerSpec("tabular", FrozenMap(options))).check(EnvironmentSpec(), ())
+        load(TrainerSpec(trainer, FrozenMap(given))).check(EnvironmentSpec(), ())
 
 
 def test_another_space_or_environment_is_refused(trainer):

@@ -14,7 +14,6 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
+from stable_baselines3.common.torch_layers import create_mlp
 from torch import nn
 from torch.distributions import Categorical, Distribution, Normal
 
@@ -192,12 +192,9 @@ class Learner:
         self.generator = generator
         self.action_space: Any = data.action_space
         size = data.observations.shape[1]
-        if isinstance(data.action_space, Discrete):
-            discrete = True
-            width = int(data.action_space.n)
-        else:
-            discrete = False
-            width = data.actions.shape[1]
+        space = data.action_space
+        discrete = isinstance(space, Discrete)
+        width = int(space.n) if isinstance(space, Discrete) else data.actions.shape[1]
         layers = [int(number) for number in values["net_arch"]]
         self.moments: tuple[Floats, Floats] | None = None
         if values["standardize"]:
@@ -214,15 +211,10 @@ class Learner:
             self.critics = nn.ModuleList(critics)
             self.targets = copy.deepcopy(self.critics)
             self.values = perceptron(size, layers, 1)
-            self.networks |= {
-                "critics": self.critics,
-                "targets": self.targets,
-                "values": self.values,
-            }
-            self.optimizers |= {
-                "critics": torch.optim.Adam(self.critics.parameters()),
-                "values": torch.optim.Adam(self.values.parameters()),
-            }
+            for name in ("critics", "values"):
+                self.networks[name] = getattr(self, name)
+                self.optimizers[name] = torch.optim.Adam(self.networks[name].parameters())
+            self.networks["targets"] = self.targets
         self.settings = {name: values[name] for name in APPLIED if name in values}
         self.set_learning_rate(float(values["learning_rate"]))
         self._rows = {
@@ -363,8 +355,4 @@ class Learner:
 
 def perceptron(inputs: int, layers: Sequence[int], outputs: int) -> nn.Sequential:
     """Make layers with rectifiers between them."""
-    widths = [inputs, *layers]
-    body: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        body += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*body, nn.Linear(widths[-1], outputs))
+    return nn.Sequential(*create_mlp(inputs, outputs, list(layers)))

@@ -25,7 +25,7 @@ from autorl.trainers import _streams as streams
 from autorl.trainers import saved_state
 from autorl.trainers.environment_state import bare_space
 from autorl.trainers.sb3.environments import freeze_all
-from autorl.trainers.sb3.settings import optimizers
+from autorl.trainers.sb3.settings import noises, optimizers
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -83,7 +83,7 @@ def save(
         ],
         "successes": [value for value in model.ep_success_buffer or () if _is_plain(value)],
         # Ornstein-Uhlenbeck noise goes on from its last value.
-        "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
+        "noise": [getattr(noise, "noise_prev", None) for noise in noises(model)],
         "streams": streams.global_state(),
         "space_streams": [generator.state for generator in _generators(model)],
         "spaces": [bare_space(space) for space in (venv.observation_space, venv.action_space)],
@@ -223,7 +223,7 @@ def restore_latest(model: Any, saved: Mapping[str, Any], *, same_episodes: bool)
                 setattr(model, name, saved["latest"][name])
             for memory, remembered in zip(_memory(model), saved["memory"], strict=True):
                 memory.copy_(remembered)
-        for noise, previous in zip(_noises(model), saved["noise"], strict=True):
+        for noise, previous in zip(noises(model), saved["noise"], strict=True):
             if previous is not None:
                 noise.noise_prev = previous
 
@@ -268,11 +268,6 @@ def _generators(model: BaseAlgorithm) -> list[Any]:
         for part in (space.values() if isinstance(space, gym.spaces.Dict) else (space,))
     ]
     return [part.np_random.bit_generator for part in parts]
-
-
-def _noises(model: BaseAlgorithm) -> list[Any]:
-    noise = getattr(model, "action_noise", None)
-    return [] if noise is None else list(getattr(noise, "noises", [noise]))
 
 
 def _buffer_state(buffer: ReplayBuffer) -> dict[str, Any]:

@@ -8,7 +8,7 @@ The code it gives may name `torch` and `math`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,28 +60,24 @@ def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Spli
     n_envs = run.environment.get("n_envs", 1)
     if family == "population":
         return _of_engine(algorithm, run, torch, n_envs)
-    parts_of_run = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), [])
+    found = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), [])
     for name, value in run.config.items():
         if base_name(name) != name or name == "n_envs":
             continue
         shape = run.config.get(f"{name}.shape", "constant")
         if name in ("activation", *POLICY_CLASSES):
             argument = "activation_fn" if name == "activation" else name
-            parts_of_run.policy.append(f"{argument}={class_code(value)}")
+            found.policy.append(f"{argument}={class_code(value)}")
         elif name in policy_names(algorithm):
-            parts_of_run.policy.append(
-                f"{name}={layers(value) if name == 'net_arch' else plain(value)!r}"
-            )
-        elif name in constructor_names(algorithm) and shape != "constant":
-            parts_of_run.constructor[name] = Schedule(value, run.config[f"{name}.end"], shape)
+            written = layers(value) if name == "net_arch" else plain(value)
+            found.policy.append(f"{name}={written!r}")
+        elif name not in constructor_names(algorithm):
+            found.further[name] = plain(value)
+        elif shape == "constant":
+            found.constructor[name] = plain(value)
         else:
-            place = (
-                parts_of_run.constructor
-                if name in constructor_names(algorithm)
-                else parts_of_run.further
-            )
-            place[name] = plain(value)
-    return parts_of_run
+            found.constructor[name] = Schedule(value, run.config[f"{name}.end"], shape)
+    return found
 
 
 def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Split:
@@ -97,9 +93,9 @@ def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Spli
         f"optimizer_kwargs=dict({of_optimizer})",
         *(f"{name}={value!r}" for name, value in arguments.policy.items()),
     ]
-    further = dict(arguments.noise)
+    notes = list(arguments.notes)
     return Split(
-        dict(arguments.constructor), policy, further, arguments.n_envs, list(arguments.notes)
+        dict(arguments.constructor), policy, dict(arguments.noise), arguments.n_envs, notes
     )
 
 
@@ -108,18 +104,26 @@ def constructor_arguments(run: TrainedRun) -> str:
 
     A value that is not an argument follows as a comment.
     """
-    parts_of_run = split(run, "torch", _class_code)
+    found = split(run, "torch", _class_code)
     parts = []
-    further = dict(parts_of_run.further)
-    for name, value in parts_of_run.constructor.items():
+    further = dict(found.further)
+    for name, value in found.constructor.items():
         # Only learning rates and clip ranges may be functions.
         if isinstance(value, Schedule) and name not in CALLABLES:
             further |= {name: value.start, f"{name}.shape": value.shape, f"{name}.end": value.end}
         else:
             parts.append(f"{name}={_code(value, run)}")
-    if parts_of_run.policy:
-        parts.append(f"policy_kwargs=dict({', '.join(parts_of_run.policy)})")
-    comments = [*_environment(parts_of_run.n_envs, run.environment), *parts_of_run.notes]
+    if found.policy:
+        parts.append(f"policy_kwargs=dict({', '.join(found.policy)})")
+    comments = []
+    if found.n_envs != 1:
+        gym_id = run.environment.get("id")
+        name = repr(gym_id) if gym_id else "env"
+        comments.append(f"env: make_vec_env({name}, n_envs={found.n_envs})")
+    changed = [name for name in ("kwargs", "wrappers", "normalize") if run.environment.get(name)]
+    if changed:
+        comments.append(f"of the environment, in --format yaml: {', '.join(changed)}")
+    comments += found.notes
     if further:
         listed = ", ".join(f"{name}={value!r}" for name, value in further.items())
         comments.append(f"not arguments of the constructor: {listed}")
@@ -137,29 +141,12 @@ def _class_code(value: object) -> str:
     return f"torch.nn.{activation(str(value)).__name__}"
 
 
-def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:
-    """Write how the environment was vectorised, as code.
-
-    Other wrappers are added.
-    """
-    notes = []
-    if n_envs != 1:
-        name = repr(environment["id"]) if environment.get("id") else "env"
-        notes.append(f"env: make_vec_env({name}, n_envs={n_envs})")
-    changed = [name for name in ("kwargs", "wrappers", "normalize") if environment.get(name)]
-    if changed:
-        notes.append(f"of the environment, in --format yaml: {', '.join(changed)}")
-    return notes
-
-
 def _code(value: object, run: TrainedRun) -> str:
     """Write a value as Python."""
     if isinstance(value, Schedule):
-        start = value.start
-        end = value.end
         share = run.end / run.horizon
         # The progress of Stable-Baselines3 ends where training does, a schedule at the horizon.
         done = "(1 - left)" if share == 1 else f"{share!r} * (1 - left)"
         shape = _SHAPES[value.shape].format(done=done)
-        return f"lambda left: {start!r} + ({end!r} - {start!r}) * {shape}"
+        return f"lambda left: {value.start!r} + ({value.end!r} - {value.start!r}) * {shape}"
     return "math.inf" if value == math.inf else repr(value)

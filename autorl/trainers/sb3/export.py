@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import Checkpoint
 from autorl.space.schedules import remaining_schedule
-from autorl.store.outputs import zip_target
 from autorl.trainers import _streams as streams
 from autorl.trainers import saved_state
+from autorl.trainers.agents import write_zip
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
-from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
+from autorl.trainers.sb3.algorithms import CALLABLES
+from autorl.trainers.sb3.building import build_model
 from autorl.trainers.sb3.checkpoint import NORMALISER_SETTINGS
 from autorl.trainers.sb3.environments import SpacesOnly
 from autorl.trainers.sb3.settings import Settings
-from autorl.trainers.shared import NORMALISER_ENDING, NORMALISER_NOTE, ZIP_IS_A_PROGRAM, base_name
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -50,47 +50,48 @@ def export_model(
             already.
     """
     saved = saved_state.load(checkpoint, f"sb3/{algorithm}")
-    normalised = saved["normaliser"] is not None
-    endings = [NORMALISER_ENDING] if normalised else []
-    target = zip_target(file, replace=replace, beside=endings)
+    values = saved["values"]
     with streams.preserved(), warnings.catch_warnings():
         # Warnings about buffers and batches: they were allowed when it was trained.
         warnings.simplefilter("ignore")
+        settings = Settings(algorithm, options, values)
         with checkpoints.restoring(saved):
-            model = _build(algorithm, options, saved)
-    normaliser = model.get_vec_normalize_env()
-    model.save(target)
-    beside = target.with_suffix(NORMALISER_ENDING)
-    files_beside = (beside,) if normalised else ()
-    if normaliser is not None:
-        normaliser.save(str(beside))
-    return ExportedModel(
-        path=target,
-        kind=f"{ALGORITHMS[algorithm].library}.{type(model).__name__}",
-        beside=files_beside,
+            model = _build(settings, saved)
+    has_memory = (saved["folder"] / saved_state.REPLAY).exists()
+    return write_zip(
+        model,
+        model.get_vec_normalize_env(),
+        file,
+        replace=replace,
         hyperparameters="all hyperparameters of the run, Stable-Baselines3's defaults included",
-        notes=_notes(saved, normalised),
+        n_envs=saved["n_envs"],
+        learns="the run's optimizer moments" + " and an empty replay memory" * has_memory,
+        notes=[
+            f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} "
+            f"({values[f'{name}.shape']}), Stable-Baselines3 keeps it at the last value"
+            for name in settings.scheduled
+            if name not in CALLABLES
+        ],
     )
 
 
-def _build(algorithm: str, options: Mapping[str, object], saved: Mapping[str, Any]) -> Any:
+def _build(settings: Settings, saved: Mapping[str, Any]) -> Any:
     """Build the model as it was when the checkpoint was written.
 
     Its environments cannot be stepped.
     """
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
     observations, actions = saved["spaces"]
-    settings = Settings(algorithm, options, saved["values"])
     # As many as the run had: `set_env` refuses another number.
     venv: Any = DummyVecEnv([lambda: SpacesOnly(observations, actions)] * int(saved["n_envs"]))
-    if saved["normaliser"] is not None:
-        settings_of_run = {name: saved["normaliser"][name] for name in NORMALISER_SETTINGS}
-        venv = VecNormalize(venv, **settings_of_run)
-        checkpoints.restore_normaliser(venv, saved)
+    normalisation = saved["normaliser"]
+    if normalisation is not None:
+        normalisation = {name: normalisation[name] for name in NORMALISER_SETTINGS}
     # The machine it was trained on may have had another device.
-    arguments = settings.constructor(observations, actions) | {"device": "cpu"}
-    model = ALGORITHMS[algorithm].load_class()(env=venv, **arguments)
+    model = build_model(settings, venv, normalisation, device="cpu")
+    if normalisation is not None:
+        checkpoints.restore_normaliser(model.get_vec_normalize_env(), saved)
     checkpoints.restore_networks(model, saved)
     checkpoints.restore_counters(model, saved)
     # Numbers that Stable-Baselines3 cannot schedule: their value at the last step.
@@ -116,36 +117,8 @@ def _make_portable(model: BaseAlgorithm, values: Mapping[str, Any]) -> None:
             # A class of this package in the zip could not be loaded without it.
             portable[name] = schedule(1.0)
         else:
-            portable[name] = remaining_schedule(
-                float(values[name]), float(values[f"{name}.end"]), shape
-            )
+            ends = (float(values[name]), float(values[f"{name}.end"]))
+            portable[name] = remaining_schedule(*ends, shape)
     portable["lr_schedule"] = FloatSchedule(portable["learning_rate"])
     portable |= {name: FloatSchedule(portable[name]) for name in CALLABLES[1:] if name in portable}
     vars(model).update(portable)
-
-
-def _notes(saved: Mapping[str, Any], normalised: bool) -> tuple[str, ...]:
-    """Say what somebody who loads an exported model has to know.
-
-    Some of it is for those who train it further.
-    """
-    values = saved["values"]
-    held = sorted(
-        base_name(name)
-        for name, value in values.items()
-        if name.endswith(".shape") and value != "constant"
-    )
-    notes = [
-        f"`set_env` takes a vectorised environment of n_envs={saved['n_envs']}, as the run had",
-        "`learn` goes on with the run's optimizer moments"
-        + " and an empty replay memory" * (saved["folder"] / saved_state.REPLAY).exists(),
-    ]
-    if normalised:
-        notes.append(NORMALISER_NOTE)
-    notes += [
-        f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} "
-        f"({values[f'{name}.shape']}), Stable-Baselines3 keeps it at the last value"
-        for name in held
-        if name not in CALLABLES
-    ]
-    return (*notes, ZIP_IS_A_PROGRAM)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,26 +80,18 @@ class Settings:
         config: Mapping[str, object],
         normaliser_follows: bool = True,
     ) -> None:
+        check_hyperparameters(algorithm, kwargs, OPTIONS, "trainer.kwargs")
+        check_hyperparameters(algorithm, config)
         self.algorithm = algorithm
         self.normaliser_follows = normaliser_follows
-        self.options: dict[str, Any] = {
-            name: value for name, value in kwargs.items() if name in OPTIONS
-        }
+        self.options: dict[str, Any] = {name: kwargs[name] for name in OPTIONS if name in kwargs}
         self.folders = search_folders(self.options)
-        self.fixed = frozenset(kwargs) - frozenset(config) - frozenset(OPTIONS)
-        self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(
-            config
-        )
-        _check_options(algorithm, kwargs)
-        check_hyperparameters(algorithm, self.values)
+        own = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+        self.fixed = own.keys() - config.keys()
+        self.values: dict[str, Any] = own | dict(config)
         self._check_optimizer()
-        self.scheduled = tuple(
-            sorted(
-                base_name(n)
-                for n, v in self.values.items()
-                if n.endswith(".shape") and v != "constant"
-            )
-        )
+        shapes = [name for name in self.values if name.endswith(".shape")]
+        self.scheduled = sorted(base_name(n) for n in shapes if self.values[n] != "constant")
 
     @property
     def reward_weights(self) -> dict[str, Any]:
@@ -128,26 +121,33 @@ class Settings:
         for name in set(self.scheduled) & set(CALLABLES):
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
+        if noise is not None:
+            arguments["action_noise"] = noise
         return {
             **arguments,
-            **({"action_noise": noise} if noise is not None else {}),
             "policy": self._policy(observation_space),
             "policy_kwargs": self._policy_kwargs(start),
             "device": self.options.get("device", "cpu"),
         }
 
-    def set_scheduled(self, model: BaseAlgorithm, horizon: int) -> None:
+    def set_scheduled(self, model: Any, horizon: int) -> None:
         """Set the scheduled numbers of `model` for its current step."""
+        now = self.at(model.num_timesteps, horizon)
         for name in self.scheduled:
-            if name not in CALLABLES:
-                _set(
-                    model,
-                    name,
-                    self.at(model.num_timesteps, horizon)[name],
-                    self._holders(model, name),
-                )
+            if name in CALLABLES:
+                continue
+            if name == "noise_std":
+                for noise in noises(model):
+                    noise._sigma = np.full_like(noise._sigma, now[name])
+            # A fixed coefficient is a tensor that updates read; `ent_coef` is only what it was made
+            # from.
+            elif name == "ent_coef" and hasattr(model, "ent_coef_optimizer"):
+                model.ent_coef_tensor.fill_(now[name])
+            else:
+                for holder in self._holders(model, name):
+                    setattr(holder, name, now[name])
 
-    def read_back(self, model: BaseAlgorithm, n_envs: int, horizon: int) -> dict[str, Any]:
+    def read_back(self, model: BaseAlgorithm, horizon: int) -> dict[str, Any]:
         """Return the values hyperparameters really have in a model now.
 
         Raises:
@@ -156,7 +156,11 @@ class Settings:
         asked = self.at(model.num_timesteps, horizon)
         applied: dict[str, Any] = {}
         for name, value in sorted(asked.items()):
-            held = _read(model, name, n_envs, self._holders(model, name))
+            copies = self._copies(model, name)
+            held = copies[0]
+            if any(copy != held for copy in copies):
+                message = f"hyperparameter {name}: parts of the model disagree: {copies}"
+                raise RuntimeError(message)
             expected = _comparable(name, value)
             if not _same(held, expected):
                 raise RuntimeError(
@@ -165,23 +169,34 @@ class Settings:
             applied[name] = value if expected is not value else held
         return applied
 
-    def _check_optimizer(self) -> None:
-        """Refuse options of an optimizer that an algorithm overrules with its own.
+    def _copies(self, model: Any, name: str) -> list[Any]:
+        """Return the values of a hyperparameter in every part of a model that keeps one."""
+        if is_weight(name):
+            index = int(name.removeprefix(PREFIX))
+            return [float(row[index]) for row in model.env.get_attr("reward_weights")]
+        if name in _READERS:
+            return _READERS[name](model)
+        if name in model.policy_kwargs:
+            return [model.policy_kwargs[name]]
+        if not hasattr(model, name):
+            kind = type(model).__name__
+            raise RuntimeError(f"hyperparameter {name} cannot be read back from {kind}")
+        return [getattr(holder, name) for holder in self._holders(model, name)]
 
-        A2C's RMSprop takes no options but `rms_prop_eps`, QR-DQN's Adam none.
-        """
+    def _check_optimizer(self) -> None:
+        """Refuse options of an optimizer that an algorithm overrules with its own."""
         policy_kwargs = self.options.get("policy_kwargs") or {}
         # Constructors replace `optimizer_kwargs` where they set an optimizer
         # (stable_baselines3/a2c/a2c.py, sb3_contrib/qrdqn/qrdqn.py).
-        repairs = {}
-        if self.values.get("use_rms_prop", True):
-            repairs["a2c"] = "A2C's own RMSprop does not read them: set rms_prop_eps, or "
-            repairs["a2c"] += "use_rms_prop: false beside them"
-        repairs["qrdqn"] = "QR-DQN's own Adam does not read them: "
-        repairs["qrdqn"] += "set optimizer_class: torch.optim:Adam beside them"
-        message = repairs.get(self.algorithm)
-        overruled = "optimizer_kwargs" in policy_kwargs and "optimizer_class" not in policy_kwargs
-        if message is not None and overruled:
+        messages = {
+            "a2c": "A2C's own RMSprop does not read them: set rms_prop_eps, or "
+            "use_rms_prop: false beside them",
+            "qrdqn": "QR-DQN's own Adam does not read them: "
+            "set optimizer_class: torch.optim:Adam beside them",
+        }
+        message = messages.get(self.algorithm)
+        overruled = self.values.get("use_rms_prop", True) and "optimizer_class" not in policy_kwargs
+        if message is not None and overruled and "optimizer_kwargs" in policy_kwargs:
             raise InputError(message, key="trainer.kwargs.policy_kwargs.optimizer_kwargs")
 
     def _holders(self, model: BaseAlgorithm, name: str) -> list[Any]:
@@ -246,35 +261,31 @@ def fixed_values(kwargs: Mapping[str, object]) -> tuple[FixedValue, ...]:
     )
 
 
-def _check_options(algorithm: str, kwargs: Mapping[str, object]) -> None:
-    """Check that a trainer is given options and hyperparameters alone."""
-    allowed = hyperparameter_names(algorithm) | set(OPTIONS)
-    what = f"option or hyperparameter of sb3/{algorithm}"
-    names = [base_name(name) for name in kwargs if not is_weight(name)]
-    check_names(names, allowed, what, "trainer.kwargs")
-
-
 def check_hyperparameters(
-    algorithm: str, names: Mapping[str, object] | set[str] | frozenset[str]
+    algorithm: str, names: Iterable[str], options: Sequence[str] = (), key: str = "space"
 ) -> None:
     """Check that the algorithm has every hyperparameter, and its schedule.
+
+    Args:
+        algorithm: `ppo`, `sac`, ...
+        names: of hyperparameters, perhaps of options.
+        options: that are allowed too.
+        key: of the study file.
 
     Raises:
         InputError: it does not have one.
     """
-    allowed = hyperparameter_names(algorithm)
+    allowed = hyperparameter_names(algorithm) | set(options)
+    what = f"{'option or ' if options else ''}hyperparameter of sb3/{algorithm}"
     for name in names:
         base = base_name(name)
         # Any environment may have them: `SB3Trainer.check` looks at the one of the study.
         if is_weight(name):
             continue
-        check_names([base], allowed, f"hyperparameter of sb3/{algorithm}", "space")
+        check_names([base], allowed, what, key)
         if base != name and base not in SCHEDULED:
-            raise InputError(
-                f"sb3/{algorithm} cannot follow a schedule of {base!r}; "
-                f"it can for {', '.join(SCHEDULED)}",
-                key=base,
-            )
+            message = f"sb3/{algorithm} cannot follow a schedule of {base!r}; it can for "
+            raise InputError(message + ", ".join(SCHEDULED), key=base)
 
 
 def observation_kind(observation_space: gym.Space[object]) -> str:
@@ -297,24 +308,16 @@ def layers(value: object) -> Any:
     They come as `[64, 64]`, `{pi: [64], vf: [64]}`, or as text such as `"[64, 64]"`, `"64,64"` and
     `"64x64"`.
     """
+    read = plain(value)
     if isinstance(value, str):
         text = value.strip().replace("x", ",")
-        try:
-            literal = text if text[:1] in "[({" else f"[{text}]"
-            value = ast.literal_eval(literal)
-        except (SyntaxError, ValueError) as error:
-            raise InputError(
-                f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch"
-            ) from error
-    value = plain(value)
-    for sizes in value.values() if isinstance(value, dict) else [value]:
-        if not isinstance(sizes, list) or not all(
-            isinstance(size, int) and size > 0 for size in sizes
-        ):
-            raise InputError(
-                f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch"
-            )
-    return value
+        with suppress(SyntaxError, ValueError):
+            read = plain(ast.literal_eval(text if text[:1] in "[({" else f"[{text}]"))
+    for sizes in read.values() if isinstance(read, dict) else [read]:
+        if not isinstance(sizes, list) or not all(isinstance(n, int) and n > 0 for n in sizes):
+            message = f"expected layer sizes such as [64, 64], got {value!r}"
+            raise InputError(message, key="net_arch")
+    return read
 
 
 def activation(name: str) -> Any:
@@ -353,21 +356,11 @@ def _action_noise(values: Mapping[str, Any], action_space: gym.Space[object]) ->
     return getattr(noise, _NOISES[kind])(mean=np.zeros(size), sigma=np.full(size, scale))
 
 
-def _noises(model: BaseAlgorithm) -> list[Any]:
+def noises(model: Any) -> list[Any]:
+    """Return the noise of each environment of a model, none where actions have none."""
+    noise = getattr(model, "action_noise", None)
     # Several environments: SB3 wraps it in a `VectorizedActionNoise`, one noise for each.
-    return list(getattr(model.action_noise, "noises", [model.action_noise]))
-
-
-def _set(model: Any, name: str, value: float, holders: list[object]) -> None:
-    if name == "noise_std":
-        for noise in _noises(model):
-            noise._sigma = np.full_like(noise._sigma, value)
-    # A fixed coefficient is a tensor that updates read; `ent_coef` is only what it was made from.
-    elif name == "ent_coef" and hasattr(model, "ent_coef_optimizer"):
-        model.ent_coef_tensor.fill_(value)
-    else:
-        for holder in holders:
-            setattr(holder, name, value)
+    return [] if noise is None else list(getattr(noise, "noises", [noise]))
 
 
 def optimizers(model: BaseAlgorithm) -> list[Any]:
@@ -385,72 +378,55 @@ def optimizers(model: BaseAlgorithm) -> list[Any]:
     return [optimizer for optimizer in candidates if isinstance(optimizer, Optimizer)]
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "train_freq": lambda model: model.train_freq.frequency,
-    "exploration_initial_eps": lambda model: model.exploration_schedule.start,
-    "exploration_final_eps": lambda model: model.exploration_schedule.end,
-    "exploration_fraction": lambda model: model.exploration_schedule.end_fraction,
-    "rms_prop_eps": lambda model: optimizers(model)[0].param_groups[0]["eps"],
-    "use_rms_prop": lambda model: type(optimizers(model)[0]).__name__ == "RMSprop",
-    "activation": lambda model: model.policy_kwargs["activation_fn"].__name__.lower(),
-    "stats_window_size": lambda model: model._stats_window_size,
+def _scheduled_now(name: str) -> Callable[[Any], list[Any]]:
+    def read(model: Any) -> list[Any]:
+        schedule = getattr(model, name)
+        return [None if schedule is None else schedule(model._current_progress_remaining)]
+
+    return read
+
+
+def _entropy_coefficient(model: Any) -> list[Any]:
+    is_tensor = getattr(model, "ent_coef_optimizer", model) is None
+    return [float(model.ent_coef_tensor) if is_tensor else model.ent_coef]
+
+
+def _target_entropy(model: Any) -> list[Any]:
+    # SAC (Haarnoja et al. 2018, arXiv 1812.05905): minus the number of action dimensions.
+    auto = -float(np.prod(model.action_space.shape))
+    return ["auto" if model.target_entropy == auto else model.target_entropy]
+
+
+def _rollout_length(model: Any) -> list[Any]:
+    buffer = getattr(model, "rollout_buffer", None)
+    return [model.n_steps, *([] if buffer is None else [buffer.buffer_size])]
+
+
+_READERS: Mapping[str, Callable[[Any], list[Any]]] = {
+    "learning_rate": lambda model: [
+        group["lr"] for optimizer in optimizers(model) for group in optimizer.param_groups
+    ],
+    "n_steps": _rollout_length,
+    "clip_range": _scheduled_now("clip_range"),
+    "clip_range_vf": _scheduled_now("clip_range_vf"),
+    "ent_coef": _entropy_coefficient,
+    "target_entropy": _target_entropy,
+    "noise_std": lambda model: [float(noise._sigma[0]) for noise in noises(model)] or [0.0],
+    "noise_type": lambda model: [type(noise).__name__ for noise in noises(model)] or ["none"],
+    "train_freq": lambda model: [model.train_freq.frequency],
+    "exploration_initial_eps": lambda model: [model.exploration_schedule.start],
+    "exploration_final_eps": lambda model: [model.exploration_schedule.end],
+    "exploration_fraction": lambda model: [model.exploration_schedule.end_fraction],
+    "rms_prop_eps": lambda model: [optimizers(model)[0].param_groups[0]["eps"]],
+    "use_rms_prop": lambda model: [type(optimizers(model)[0]).__name__ == "RMSprop"],
+    "activation": lambda model: [model.policy_kwargs["activation_fn"].__name__.lower()],
+    "stats_window_size": lambda model: [model._stats_window_size],
 }
-"""Where a model keeps hyperparameters that are no attributes of it."""
-
-
-def _copies(model: Any, name: str, n_envs: int, holders: list[object]) -> list[Any]:
-    """Return the values of a hyperparameter in every part that keeps one."""
-    if is_weight(name):
-        index = int(name.removeprefix(PREFIX))
-        return [float(row[index]) for row in model.env.get_attr("reward_weights")]
-    match name:
-        case "learning_rate":
-            lists = [optimizer.param_groups for optimizer in optimizers(model)]
-            return [group["lr"] for groups in lists for group in groups]
-        case "gamma" | "gae_lambda":
-            return [getattr(holder, name) for holder in holders]
-        case "n_steps" if hasattr(model, "rollout_buffer"):
-            return [model.n_steps, model.rollout_buffer.buffer_size]
-        case "n_envs":
-            return [model.n_envs, n_envs]
-    return []
-
-
-def _read(model: Any, name: str, n_envs: int, holders: list[object]) -> Any:
-    """Return the value `name` has in the live model.
-
-    It has the form a configuration gives it.
-    """
-    copies = _copies(model, name, n_envs, holders)
-    if copies:
-        if any(value != copies[0] for value in copies):
-            raise RuntimeError(f"hyperparameter {name}: parts of the model disagree: {copies}")
-        return copies[0]
-    if name in _READERS:
-        return _READERS[name](model)
-    match name:
-        case "clip_range" | "clip_range_vf":
-            schedule = getattr(model, name)
-            return None if schedule is None else schedule(model._current_progress_remaining)
-        case "ent_coef" if getattr(model, "ent_coef_optimizer", model) is None:
-            return float(model.ent_coef_tensor)
-        case "target_entropy":
-            # SAC (Haarnoja et al. 2018, arXiv 1812.05905): minus the number of action dimensions.
-            auto = -float(np.prod(model.action_space.shape))
-            return "auto" if model.target_entropy == auto else model.target_entropy
-        case "noise_std":
-            return 0.0 if model.action_noise is None else float(_noises(model)[0]._sigma[0])
-        case "noise_type":
-            return "none" if model.action_noise is None else type(_noises(model)[0]).__name__
-    if name in model.policy_kwargs:
-        return model.policy_kwargs[name]
-    if not hasattr(model, name):
-        raise RuntimeError(f"hyperparameter {name} cannot be read back from {type(model).__name__}")
-    return getattr(model, name)
+"""Where a model keeps hyperparameters that are no attributes of it, in all its parts."""
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """Return the value of a configuration in the form of `_read`."""
+    """Return the value of a configuration in the form a model has it."""
     match name:
         case "activation":
             return activation(value).__name__.lower()

@@ -63,7 +63,6 @@ class Suite:
         name: of the extra that brings the package, and the suffix of its spaces.
         ids: what their Gymnasium ids look like.
         module: of the package.
-        registers: whether its import registers the ids; else Gymnasium has them.
         begin: gives the sections a study begins with, by id and whether training is on-policy.
         wrapper: that makes observations ones Stable-Baselines3 takes; empty where they are.
         quiet: keeps the package from writing where nobody asked it to.
@@ -72,13 +71,12 @@ class Suite:
     name: str
     ids: re.Pattern[str]
     module: str
-    registers: bool
     begin: Callable[[str, bool], dict[str, Any]]
     wrapper: str = ""
     quiet: Callable[[Any], None] | None = None
 
     def require(self, environment: str) -> None:
-        """Import what registers the suite, or has to be quiet.
+        """Import the package, which may register the suite, and keep it quiet.
 
         Raises:
             InputError: its package is not installed; names the extra.
@@ -88,10 +86,9 @@ class Suite:
                 f'{environment!r} needs {self.module}: pip install "autorl[{self.name}]"',
                 key="environment.id",
             )
-        if self.registers or self.quiet is not None:
-            package = importlib.import_module(self.module)
-            if self.quiet is not None:
-                self.quiet(package)
+        package = importlib.import_module(self.module)
+        if self.quiet is not None:
+            self.quiet(package)
 
 
 def suite_of(environment: str) -> Suite | None:
@@ -164,28 +161,15 @@ def _log_errors_only(ale_py: Any) -> None:
 
 SUITES = (
     Suite(
-        name="atari",
-        ids=re.compile(r"ALE/.+|.+NoFrameskip-v\d+"),
-        module="ale_py",
-        registers=True,
-        begin=_atari,
-        quiet=_log_errors_only,
+        "atari", re.compile(r"ALE/.+|.+NoFrameskip-v\d+"), "ale_py", _atari, "", _log_errors_only
     ),
-    Suite("box2d", re.compile(rf"{_BOX2D}-v\d+"), "Box2D", False, _box2d),
+    Suite("box2d", re.compile(rf"{_BOX2D}-v\d+"), "Box2D", _box2d),
     Suite(
-        name="mujoco",
-        ids=re.compile(rf"({'|'.join(_MUJOCO)})-v\d+"),
-        module="mujoco",
-        registers=False,
-        begin=_mujoco,
+        *("mujoco", re.compile(rf"({'|'.join(_MUJOCO)})-v\d+"), "mujoco", _mujoco),
         quiet=say_warnings,
     ),
     Suite(
-        name="minigrid",
-        ids=re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"),
-        module="minigrid",
-        registers=True,
-        begin=_minigrid,
+        *("minigrid", re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"), "minigrid", _minigrid),
         wrapper=_GRID_AS_VECTOR,
     ),
 )

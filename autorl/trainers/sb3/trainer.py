@@ -46,6 +46,7 @@ from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.saved_state import load_parent
 from autorl.trainers.sb3 import checkpoint, run_logs
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
+from autorl.trainers.sb3.building import build_model, check_model
 from autorl.trainers.sb3.environments import (
     check_vec_env,
     close_all,
@@ -71,7 +72,6 @@ from autorl.trainers.sb3.run_logs import (
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.trainers.sb3.shared_policy import check_agents
 from autorl.trainers.sb3.suites import suite_of
-from autorl.trainers.sb3.trial_build import check_model
 from autorl.trainers.sb3.wrappers import check_weight_names, components, is_weight, weights_of
 from autorl.trainers.shared import Course, check_names, check_rollout, check_start, search_folders
 
@@ -305,7 +305,7 @@ class _Run:
                 algorithm_seed, integer_seed(seed, "training", *keys), forked=same_episodes
             )
         # 6. what took, from the live model
-        self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
+        self.applied = self.settings.read_back(self.model, segment.horizon)
         # 7. callbacks of the user's, which may draw: an uncut run would not draw here
         with streams.preserved():
             start_callbacks(self.callback, self.model)
@@ -365,17 +365,11 @@ class _Run:
         return not why
 
     def _build(self) -> Any:
-        from stable_baselines3.common.vec_env import VecNormalize
-
-        env = self.venv
-        arguments = self.settings.constructor(env.observation_space, env.action_space)
         # Stable-Baselines3's own default where nobody gives one.
         gamma = self.settings.at(self.segment.start, self.segment.horizon).get("gamma", 0.99)
         options = normaliser(self.segment.environment, gamma)
-        if options is not None:
-            env = VecNormalize(env, **options)
         try:
-            model = self.trainer.algorithm.load_class()(env=env, **arguments)
+            model = build_model(self.settings, self.venv, options)
         except AssertionError as error:  # SB3 checks its arguments with assertions
             raise InputError(f"sb3/{self.trainer.name}: {error}", key="space") from error
         folder = log_folder(self.segment) if self.trainer.logs else None

@@ -1,8 +1,4 @@
-"""Builds a model once before a study, so that failures come early.
-
-Only the task's spaces are needed: environments that cannot be stepped stand in for it, and a replay
-buffer is cut to one row an environment.
-"""
+"""Builds models of Stable-Baselines3, one before a study too, so that failures come early."""
 
 from __future__ import annotations
 
@@ -32,6 +28,9 @@ def check_model(
 ) -> None:
     """Build the model of a configuration and let it act once.
 
+    Environments that cannot be stepped stand in for the task, and a replay buffer is cut to one row
+    an environment.
+
     Args:
         settings: of the configuration.
         spaces: of observations and actions.
@@ -42,38 +41,44 @@ def check_model(
         InputError: a class cannot be imported, or Stable-Baselines3 or a class of the user's
             refuses an argument; the key is that of the argument where the error names one.
     """
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
     with streams.preserved(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Their own errors name their key.
-        make_callbacks(settings.options.get("callbacks"), settings.folders)
-        arguments = settings.constructor(*spaces)
         try:
-            _build_and_act(settings, spaces, environment, n_envs, arguments)
+            make_callbacks(settings.options.get("callbacks"), settings.folders)
+            venv: Any = DummyVecEnv([lambda: SpacesOnly(*spaces)] * n_envs)
+            options = normaliser(environment, float(settings.at(0, 1).get("gamma", 0.99)))
+            # A million images would take the driver's memory.
+            on_policy = ALGORITHMS[settings.algorithm].on_policy
+            changes = {} if on_policy else {"buffer_size": n_envs}
+            model = build_model(settings, venv, options, **changes)
+            # A features extractor whose `features_dim` is wrong can be built, but cannot act.
+            model.predict(model.env.observation_space.sample(), deterministic=True)
+        # Their own errors name their key.
         except InputError:
             raise
         except Exception as error:
             raise _located(error, settings) from error
 
 
-def _build_and_act(
-    settings: Settings,
-    spaces: tuple[gym.Space[object], gym.Space[object]],
-    environment: EnvironmentSpec,
-    n_envs: int,
-    arguments: Mapping[str, Any],
-) -> None:
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+def build_model(
+    settings: Settings, venv: Any, normalisation: Mapping[str, Any] | None, **changes: object
+) -> Any:
+    """Build the model of a configuration.
 
-    venv: Any = DummyVecEnv([lambda: SpacesOnly(*spaces)] * n_envs)
-    options = normaliser(environment, float(settings.at(0, 1).get("gamma", 0.99)))
-    if options is not None:
-        venv = VecNormalize(venv, **options)
-    if not ALGORITHMS[settings.algorithm].on_policy:
-        # A million images would take the driver's memory.
-        arguments = {**arguments, "buffer_size": n_envs}
-    model = ALGORITHMS[settings.algorithm].load_class()(env=venv, **arguments)
-    # A features extractor whose `features_dim` is wrong can be built, but cannot act.
-    model.predict(venv.observation_space.sample(), deterministic=True)
+    Args:
+        settings: of the configuration.
+        venv: its environments.
+        normalisation: arguments of `VecNormalize`, None without one.
+        changes: of the arguments of the constructor.
+    """
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    arguments = settings.constructor(venv.observation_space, venv.action_space) | changes
+    if normalisation is not None:
+        venv = VecNormalize(venv, **normalisation)
+    return ALGORITHMS[settings.algorithm].load_class()(env=venv, **arguments)
 
 
 def _located(error: Exception, settings: Settings) -> InputError:
