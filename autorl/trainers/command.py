@@ -66,10 +66,10 @@ def running(
     variables: Mapping[str, str],
     errors: Callable[[str], object],
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a command in `folder`, its output to be read, and kill it when the block is left.
+    """Run a command in `folder`, killed when the block is left.
 
-    On Linux what it has started ends when it does: a process that it leaves behind would hold its
-    output open, and whoever reads that would wait for it.
+    Its output is to be read. On Linux what it has started ends when it does: a process that it
+    leaves behind would hold its output open, and whoever reads that would wait for it.
 
     Args:
         arguments: its words.
@@ -296,8 +296,8 @@ class CommandTrainer(UserTrainer):
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check placeholders, and that every hyperparameter reaches the command."""
-        known = {*_OWN, *PLACEHOLDERS, *hyperparameters}
-        check_names(sorted(self.used), known, "placeholder", "trainer.kwargs.command")
+        allowed = {*_OWN, *PLACEHOLDERS, *hyperparameters}
+        check_names(sorted(self.used), allowed, "placeholder", "trainer.kwargs.command")
         # The value of the study would take its place.
         for name in sorted(set(hyperparameters) & set(_OWN)):
             raise InputError(

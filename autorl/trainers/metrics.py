@@ -265,7 +265,7 @@ class Collector:
         self._check_unit()
         last_steps = [(point, point if point < self.until else math.inf) for point in self.pending]
         self.pending.clear()
-        return [(point, found) for point, last in last_steps if (found := self._reduced(last))]
+        return [(point, means) for point, last in last_steps if (means := self._reduced(last))]
 
     def _check_logged(self, printed: Collection[str]) -> None:
         """Check that every metric of the study was logged, as a number."""

@@ -24,7 +24,7 @@ Text = Annotated[str | None, "a text"]
 
 
 def read_options(kind: type[T], options: object, key: str = "trainer.kwargs") -> T:
-    """Make a dataclass of options in a study file, which are its fields.
+    """Make a dataclass whose fields are options in a study file.
 
     A text among the annotations of a field says what is allowed.
 
@@ -35,10 +35,10 @@ def read_options(kind: type[T], options: object, key: str = "trainer.kwargs") ->
         raise InputError(f"expected a mapping of keys, got {shown(options)}", key=key)
     hints = get_type_hints(kind, include_extras=True)
     # `from` cannot be a name in Python, `from_` is one.
-    known = {item.name.rstrip("_"): item for item in fields(kind)}  # type: ignore[arg-type]
-    check_names(options, known, "option", key)
+    named = {item.name.rstrip("_"): item for item in fields(kind)}  # type: ignore[arg-type]
+    check_names(options, named, "option", key)
     values = {}
-    for name, item in known.items():
+    for name, item in named.items():
         hint = hints[item.name]
         if name in options:
             values[item.name] = _read(options[name], hint, f"{key}.{name}")

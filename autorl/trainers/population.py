@@ -334,7 +334,7 @@ class PopulationTrainer(AgentTrainer):
 
 
 def _task(spec: EnvironmentSpec, environment: Environment) -> dict[str, Any]:
-    """Return what a run goes on in, by the keys of a study file."""
+    """Return the task of a run by keys of a study file."""
     return {
         "id": spec.id,
         "kwargs": plain(environment.variant),

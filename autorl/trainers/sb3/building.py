@@ -1,4 +1,7 @@
-"""Builds models of Stable-Baselines3, one before a study too, so that failures come early."""
+"""Builds models of Stable-Baselines3.
+
+One is built before a study, so that failures come early.
+"""
 
 from __future__ import annotations
 

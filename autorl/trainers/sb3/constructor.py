@@ -60,24 +60,24 @@ def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Spli
     n_envs = run.environment.get("n_envs", 1)
     if family == "population":
         return _of_engine(algorithm, run, torch, n_envs)
-    found = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), [])
+    places = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), [])
     for name, value in run.config.items():
         if base_name(name) != name or name == "n_envs":
             continue
         shape = run.config.get(f"{name}.shape", "constant")
         if name in ("activation", *POLICY_CLASSES):
             argument = "activation_fn" if name == "activation" else name
-            found.policy.append(f"{argument}={class_code(value)}")
+            places.policy.append(f"{argument}={class_code(value)}")
         elif name in policy_names(algorithm):
             written = layers(value) if name == "net_arch" else plain(value)
-            found.policy.append(f"{name}={written!r}")
+            places.policy.append(f"{name}={written!r}")
         elif name not in constructor_names(algorithm):
-            found.further[name] = plain(value)
+            places.further[name] = plain(value)
         elif shape == "constant":
-            found.constructor[name] = plain(value)
+            places.constructor[name] = plain(value)
         else:
-            found.constructor[name] = Schedule(value, run.config[f"{name}.end"], shape)
-    return found
+            places.constructor[name] = Schedule(value, run.config[f"{name}.end"], shape)
+    return places
 
 
 def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Split:
@@ -104,26 +104,26 @@ def constructor_arguments(run: TrainedRun) -> str:
 
     A value that is not an argument follows as a comment.
     """
-    found = split(run, "torch", _class_code)
+    places = split(run, "torch", _class_code)
     parts = []
-    further = dict(found.further)
-    for name, value in found.constructor.items():
+    further = dict(places.further)
+    for name, value in places.constructor.items():
         # Only learning rates and clip ranges may be functions.
         if isinstance(value, Schedule) and name not in CALLABLES:
             further |= {name: value.start, f"{name}.shape": value.shape, f"{name}.end": value.end}
         else:
             parts.append(f"{name}={_code(value, run)}")
-    if found.policy:
-        parts.append(f"policy_kwargs=dict({', '.join(found.policy)})")
+    if places.policy:
+        parts.append(f"policy_kwargs=dict({', '.join(places.policy)})")
     comments = []
-    if found.n_envs != 1:
+    if places.n_envs != 1:
         gym_id = run.environment.get("id")
         name = repr(gym_id) if gym_id else "env"
-        comments.append(f"env: make_vec_env({name}, n_envs={found.n_envs})")
+        comments.append(f"env: make_vec_env({name}, n_envs={places.n_envs})")
     changed = [name for name in ("kwargs", "wrappers", "normalize") if run.environment.get(name)]
     if changed:
         comments.append(f"of the environment, in --format yaml: {', '.join(changed)}")
-    comments += found.notes
+    comments += places.notes
     if further:
         listed = ", ".join(f"{name}={value!r}" for name, value in further.items())
         comments.append(f"not arguments of the constructor: {listed}")

@@ -86,9 +86,9 @@ class Settings:
         self.normaliser_follows = normaliser_follows
         self.options: dict[str, Any] = {name: kwargs[name] for name in OPTIONS if name in kwargs}
         self.folders = search_folders(self.options)
-        own = {name: value for name, value in kwargs.items() if name not in OPTIONS}
-        self.fixed = own.keys() - config.keys()
-        self.values: dict[str, Any] = own | dict(config)
+        of_trainer = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+        self.fixed = of_trainer.keys() - config.keys()
+        self.values: dict[str, Any] = of_trainer | dict(config)
         self._check_optimizer()
         shapes = [name for name in self.values if name.endswith(".shape")]
         self.scheduled = sorted(base_name(n) for n in shapes if self.values[n] != "constant")
@@ -170,7 +170,7 @@ class Settings:
         return applied
 
     def _copies(self, model: Any, name: str) -> list[Any]:
-        """Return the values of a hyperparameter in every part of a model that keeps one."""
+        """Return the value of a hyperparameter in each part that keeps it."""
         if is_weight(name):
             index = int(name.removeprefix(PREFIX))
             return [float(row[index]) for row in model.env.get_attr("reward_weights")]
@@ -357,7 +357,7 @@ def _action_noise(values: Mapping[str, Any], action_space: gym.Space[object]) ->
 
 
 def noises(model: Any) -> list[Any]:
-    """Return the noise of each environment of a model, none where actions have none."""
+    """Return the noise of each environment of a model, if any."""
     noise = getattr(model, "action_noise", None)
     # Several environments: SB3 wraps it in a `VectorizedActionNoise`, one noise for each.
     return [] if noise is None else list(getattr(noise, "noises", [noise]))
@@ -426,7 +426,7 @@ _READERS: Mapping[str, Callable[[Any], list[Any]]] = {
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """Return the value of a configuration in the form a model has it."""
+    """Return a configured value in the form a model has it."""
     match name:
         case "activation":
             return activation(value).__name__.lower()
