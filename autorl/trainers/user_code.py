@@ -101,7 +101,7 @@ class UserTrainer(Trainer):
             with writing(segment, theirs=True) if saves else nullcontext() as folder:
                 self.run(segment, course, folder)
                 if folder is not None and not any(folder.iterdir()):
-                    raise RuntimeError("it saved nothing in the folder it was given")
+                    raise RuntimeError("the code saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if saves else None
         # The reports so far stay, and the outcome says where it diverged.
         except Diverged:
