@@ -103,7 +103,7 @@ def describe(name: str, folder: str | None = None) -> Description:
     summary = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     options = [_option_help(cls, field) for field in _fields(cls)]
     if not cls.partial:
-        allowed = f"null or {_one_of(STOPPING)}"
+        allowed = f"null or {' or '.join(STOPPING)}"
         options.append(OptionHelp("stop", None, allowed, "stop runs that fall behind, at rungs"))
         for rule in STOPPING:
             stopping = find_stopping(rule)
@@ -216,7 +216,20 @@ def build(
     options = {key: value for key, value in options.items() if key != "stop"}
     if rule is None:
         return cls(problem, _parse(cls, options, name))
-    return _with_stopping(cls, problem, name, rule, options)
+    stopping: Any = find_stopping(rule)  # its constructor takes the optimizer inside as well
+    if cls.partial or problem.n_objectives > 1:
+        why = (
+            "it cuts runs itself" if cls.partial else "a stopping rule ranks runs by one objective"
+        )
+        raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
+    of_rule = option_names(stopping)
+    _refuse_unknown(options, sorted(of_rule | option_names(cls)), name)
+    own = {key: value for key, value in options.items() if key not in of_rule}
+    rules = {key: value for key, value in options.items() if key in of_rule}
+    made: BaseOptimizer[Any] = stopping(
+        problem, _parse(stopping, rules, name), cls(problem, _parse(cls, own, name))
+    )
+    return made
 
 
 def search_kind(name: str, folder: str | None = None) -> SearchKind:
@@ -294,7 +307,7 @@ def find_stopping(rule: object) -> type[BaseOptimizer[Any]]:
         InputError: no such rule.
     """
     if not isinstance(rule, str) or rule not in STOPPING:
-        message = f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}"
+        message = f"no stopping rule {rule!r}; there is {' or '.join(STOPPING)}"
         raise InputError(message, key="optimizer.stop")
     return _load(STOPPING[rule])
 
@@ -327,7 +340,7 @@ def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
             return f"has an option {field.name!r} that cannot be read as data: {error}"
     kinds = typing.get_args(SearchKind)
     if cls.search_kind not in kinds:
-        return f"has the search_kind {cls.search_kind!r}: expected {_one_of(kinds)}"
+        return f"has the search_kind {cls.search_kind!r}: expected {' or '.join(kinds)}"
     if cls.search_kind == "phased_design" and not issubclass(cls, find("phases")):
         return "has the search_kind 'phased_design' and is no subclass of Phases"
     return ""
@@ -341,32 +354,6 @@ _PLUGINS: Plugins[BaseOptimizer[Any]] = Plugins(
     reserved=lambda name: name in REGISTRY,
     flaw=_flaw,
 )
-
-
-def _with_stopping(
-    cls: type[BaseOptimizer[Any]],
-    problem: Problem,
-    name: str,
-    rule: object,
-    options: Mapping[str, object],
-) -> BaseOptimizer[Any]:
-    stopping: Any = find_stopping(rule)  # its constructor takes the optimizer inside as well
-    why = ""
-    if cls.partial:
-        why = "it cuts runs itself"
-    elif problem.n_objectives > 1:
-        why = "a stopping rule ranks runs by one objective"
-    if why:
-        raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
-    of_rule = option_names(stopping)
-    of_inner = option_names(cls)
-    _refuse_unknown(options, tuple(sorted(of_rule | of_inner)), name)
-    inner_options = {key: value for key, value in options.items() if key not in of_rule}
-    rule_options = {key: value for key, value in options.items() if key in of_rule}
-    inner = cls(problem, _parse(cls, inner_options, name))
-    optimizer = stopping(problem, _parse(stopping, rule_options, name), inner)
-    assert isinstance(optimizer, BaseOptimizer)
-    return optimizer
 
 
 def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, object], name: str) -> Any:
@@ -393,10 +380,6 @@ def _refuse_unknown(options: Iterable[str], allowed: Sequence[str], name: str) -
 def _option_help(cls: type[BaseOptimizer[Any]], field: OptionField, when: str = "") -> OptionHelp:
     text = when + field.metadata["help"]
     return OptionHelp(field.name, field.default, _allowed(cls, field), text)
-
-
-def _one_of(choices: Iterable[str]) -> str:
-    return " or ".join(choices)
 
 
 def _fields(cls: type[BaseOptimizer[Any]]) -> tuple[OptionField, ...]:
@@ -431,7 +414,7 @@ def _fits(cls: type[BaseOptimizer[Any]], field: OptionField, value: object) -> b
 def _allowed(cls: type[BaseOptimizer[Any]], field: OptionField) -> str:
     """Phrase what `_fits` accepts."""
     if field.metadata["choices"]:
-        return _one_of(field.metadata["choices"])
+        return " or ".join(field.metadata["choices"])
     words: dict[type, str] = {NoneType: "null", Mapping: "mapping", Sequence: "list"}
     text = " or ".join(words.get(kind, kind.__name__) for kind in _types(cls, field))
     minimum = field.metadata["minimum"]

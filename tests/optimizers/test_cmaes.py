@@ -106,17 +106,6 @@ def test_an_update_takes_outcomes_in_the_order_of_their_proposals():
     assert_equal_distributions(optimizer._cma, reference(4, [batch]))
 
 
-def test_a_later_score_of_a_point_that_waits_supersedes():
-    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
-    optimizer.observe(Scored(2, (99.0,), reached=10))
-    optimizer.observe(Scored(2, (-2.0,), n_seeds=2, reached=10))
-    for number in (1, 3, 4):
-        assert optimizer._cma.generation == 0
-        optimizer.observe(Scored(number, (-float(number),), reached=10))
-    batch = [(point(optimizer, number), float(number)) for number in range(1, 5)]
-    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
-
-
 def test_failures_complete_an_update_as_its_worst_points():
     optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
     optimizer.observe(Failed(1, Status.CRASH, ()))

@@ -223,18 +223,3 @@ def test_a_stand_in_gives_its_problem_to_whom_it_stands_for():
     assert optimizer._real.options.candidates == 5
     assert optimizer._real.problem.budget == 33.0
     assert [number for number in range(20) if optimizer.blind(number)] == list(range(8))
-
-
-@pytest.mark.parametrize(
-    ("outcome", "informed"),
-    [
-        (Scored(0, (1.0,), reached=90), True),
-        (Failed(0, Status.CRASH, (1.0,)), True),
-        (Failed(0, Status.CRASH, ()), False),
-    ],
-)
-def test_a_stand_in_counts_scores_and_penalties(outcome, informed):
-    optimizer = proposed(stand_in(stands_for="tpe", settings={"startup": 2}), 2)
-    assert not ask(optimizer).informed
-    optimizer.observe(outcome)
-    assert ask(optimizer).informed is informed

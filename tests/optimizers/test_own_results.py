@@ -58,18 +58,6 @@ def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
     np.testing.assert_allclose(belief.values, normal_scores([3, 0, 1, 2], 4))
 
 
-def test_failures_count_where_they_have_a_penalty(monkeypatch):
-    played = Played(monkeypatch)
-    for number in range(3):
-        played.run(number, number)
-    for number, penalty in ((3, ()), (4, (-1.0,))):
-        played.observe(Proposed(number, Proposal(config(number), 10)))
-        played.observe(Failed(number, Status.CRASH, penalty))
-    belief = played.belief()
-    assert belief.configs == tuple(config(number) for number in (0, 1, 2, 4))
-    np.testing.assert_allclose(belief.values, normal_scores([1, 2, 3, 0], 4))
-
-
 def test_places_from_the_worst_failures_then_the_infeasible_then_by_score():
     outcomes = [
         Scored(0, (1.0,)),
