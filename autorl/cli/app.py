@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from autorl import __version__
-from autorl.cli.lazy import LazyGroup
+from autorl.cli.lazy import ALONE, LazyGroup
 from autorl.cli.options import say
 from autorl.core import signals
 from autorl.core.plain_text import printable, shortened, shown
@@ -192,4 +192,5 @@ def start(
 
 def main() -> None:
     """Run the command line."""
+    ALONE.append(True)
     app(prog_name="autorl")

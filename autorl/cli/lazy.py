@@ -22,6 +22,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from autorl.cli import options
 from autorl.core.types import InputError
 
+ALONE: list[bool] = []
+"""Not empty in a process that runs one command: what it imports is never looked at for garbage."""
 _OPTIONS = re.compile(r"\n\nOptions:\n((?: {4}.*\n?)+)")
 
 
@@ -111,7 +113,9 @@ def load(name: str | None, target: str) -> Any:
     gc.disable()
     try:
         command = getattr(importlib.import_module(module), function)
-        gc.freeze()
+        # Once, in a process of its own: what an earlier command left would never be freed.
+        if ALONE and not gc.get_freeze_count():
+            gc.freeze()
     finally:
         gc.enable()
     # typer makes commands of apps alone: an app with one function is that command.
