@@ -49,6 +49,13 @@ def run_small(folder: Path, executor=None, **changes):
     return result
 
 
+def resume(folder: Path) -> None:
+    """Run the study in a folder to its end."""
+    study = Study.open(folder)
+    study.run()
+    study.close()
+
+
 class StoppedError(Exception):
     """A study was left on the way, as the test wants it."""
 

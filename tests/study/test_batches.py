@@ -4,7 +4,7 @@ import os
 import sqlite3
 
 import pytest
-from study_support import run_small, small_spec, table
+from study_support import resume, run_small, small_spec, table
 from test_kill import run_and_die
 
 from autorl.core.types import SearchEnd, StudyError
@@ -145,9 +145,7 @@ def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.undo()
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
         assert connection.execute("SELECT COUNT(*) FROM segments").fetchone() == (0,)
-    again = Study.open(tmp_path / "s")
-    again.run()
-    again.close()
+    resume(tmp_path / "s")
     assert table(tmp_path / "s") == table(tmp_path / "whole")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
 
 from autorl.core import seeds
-from autorl.core.types import Proposed, Scored, Status, StudyError, Wait
+from autorl.core.types import Scored, Status, StudyError, Wait
 
 
 def expected_order(n, lag):
@@ -81,29 +81,6 @@ def test_wait_with_nothing_pending_is_an_error(monkeypatch):
     study = study_with(monkeypatch, toy_spec(), Scripted(lambda number, seen: Wait()))
     with pytest.raises(StudyError, match="waits although nothing is running"):
         run(study)
-
-
-def test_proposals_are_durable_before_the_optimizer_sees_them_and_before_work_starts(monkeypatch):
-    stored = []
-
-    def before(segment):
-        assert int(segment.id.split(".")[0]) in [
-            row[0] for row in study.store.query("SELECT proposal FROM proposals")
-        ]
-
-    class Checking(Scripted):
-        def observe(self, event):
-            if isinstance(event, Proposed):
-                stored.append(
-                    study.store.query("SELECT COUNT(*) FROM proposals")[0][0] == event.id + 1
-                )
-            super().observe(event)
-
-    study = study_with(
-        monkeypatch, toy_spec(), Checking(lambda number, seen: full(0.5)), Toy(before=before)
-    )
-    run(study)
-    assert stored == [True] * 8
 
 
 def test_asynchronous_mode_observes_outcomes_as_they_come(monkeypatch):

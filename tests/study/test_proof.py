@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 import yaml
-from study_support import part_of, run_small, small_spec, table
+from study_support import part_of, resume, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
 from autorl.store.events import SearchGivenUp
@@ -119,9 +119,7 @@ def test_a_study_whose_record_is_lost_is_refused_and_keeps_its_checkpoints(tmp_p
 def test_an_older_database_beside_newer_checkpoints_is_refused(tmp_path):
     folder = part_of(tmp_path / "s", 15, **KEPT)
     shutil.copy(folder / "study.sqlite", tmp_path / "older.sqlite")
-    study = Study.open(folder)
-    study.run()
-    study.close()
+    resume(folder)
     before = names(folder / "checkpoints")
     shutil.copy(tmp_path / "older.sqlite", folder / "study.sqlite")
     with pytest.raises(
@@ -200,9 +198,7 @@ def test_what_is_no_part_of_the_table_may_be_edited(tmp_path):
         edit(folder, key, value)
     file = folder / "study.yaml"
     file.write_text("# mine\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
-    study = Study.open(folder)
-    study.run()
-    study.close()
+    resume(folder)
     assert table(folder) == table(tmp_path / "whole")
 
 

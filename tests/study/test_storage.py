@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from study_support import StoppedError, run_small, small_spec, stop_after, table
+from study_support import StoppedError, resume, run_small, small_spec, stop_after, table
 from test_kill import after_events, run_and_die
 from typer.testing import CliRunner
 
@@ -100,9 +100,7 @@ def test_a_study_goes_on_from_a_copy_of_nothing_but_its_storage(tmp_path, monkey
     lost = 31 + 1 - database_copies(RemoteFolder(url))[0].events
     assert lost > 0
     folder = take_over(url, tmp_path / "second machine" / "goes on")
-    study = Study.open(folder)
-    study.run()
-    study.close()
+    resume(folder)
     assert table(folder) == table(tmp_path / "plain")
     assert verify(folder).whole
     # What was saved after the copy is an orphan: it is gone, or there again under another epoch.
@@ -157,9 +155,7 @@ def test_a_torn_checkpoint_counts_as_gone_and_is_kept(tmp_path):
     assert len(states) > 2
     for state in states:
         state.write_text(state.read_text().replace("1", "2"))
-    study = Study.open(tmp_path / "stored")
-    study.run()
-    study.close()
+    resume(tmp_path / "stored")
     scores = table(tmp_path / "stored")["reductions"], table(tmp_path / "stored")["tests"]
     assert scores == (table(tmp_path / "plain")["reductions"], table(tmp_path / "plain")["tests"])
     assert list((tmp_path / "storage" / "checkpoints" / "damaged").iterdir())
@@ -184,9 +180,7 @@ def test_a_storage_that_fails_ends_the_session_and_nothing_is_lost(tmp_path, mon
     with pytest.raises(StudyError, match=f"{NO_STORAGE}.*no route to host"):
         study.run()
     study.close()
-    study = Study.open(tmp_path / "stored")
-    study.run()
-    study.close()
+    resume(tmp_path / "stored")
     assert table(tmp_path / "stored") == table(tmp_path / "plain")
 
 
@@ -214,9 +208,7 @@ def test_the_second_driver_takes_over_and_the_first_stops(tmp_path, monkeypatch)
     first.close()
     assert database_copies(RemoteFolder(url)) == copies
     second.close()
-    second = Study.open(tmp_path / "second")
-    second.run()
-    second.close()
+    resume(tmp_path / "second")
     assert table(tmp_path / "second") == table(tmp_path / "plain")
     with pytest.raises(InputError, match="has gone on from another folder"):
         Study.open(tmp_path / "first")
@@ -228,9 +220,7 @@ def test_a_study_that_is_moved_back_knows_its_epochs(tmp_path):
     url = f"file://{tmp_path}/storage"
     interrupted(tmp_path / "first", 12, **ASHA, storage=url).close()
     Study.open(tmp_path / "first").close()  # an epoch without a session
-    study = Study.open(tmp_path / "first")
-    study.run()
-    study.close()
+    resume(tmp_path / "first")
     epochs = {name.rsplit("-", 2)[1] for name in checkpoint_names(RemoteFolder(url))}
     assert epochs <= {"1", "3"}
     assert "3" in epochs
@@ -259,9 +249,7 @@ def test_a_backup_needs_no_storage(tmp_path):
     made = backup(tmp_path / "stored", tmp_path / "copy")
     assert made.checkpoints == len(list((tmp_path / "copy" / "checkpoints").iterdir())) > 0
     shutil.rmtree(tmp_path / "storage")
-    study = Study.open(tmp_path / "copy")
-    study.run()
-    study.close()
+    resume(tmp_path / "copy")
     assert table(tmp_path / "copy") == table(tmp_path / "plain")
 
 

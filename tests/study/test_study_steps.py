@@ -2,60 +2,11 @@
 
 import pytest
 from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
-from segments import segment_of
 from study_support import small_spec
 
 from autorl.core.seeds import MOST_SEEDS
-from autorl.core.types import InputError, StudyError
+from autorl.core.types import InputError
 from autorl.study import Study
-
-
-def segment(save):
-    return segment_of(save=save)
-
-
-# -- the disk ----------------------------------------------------------------------------------------------------------
-
-GIB = 2**30
-
-
-class Disk:
-    """A study of a limit of one GiB, whose checkpoints and logs take what they are told to."""
-
-    def __init__(self, monkeypatch, limit=1.0):
-        self.study = Study.in_memory(small_spec(limits={"disk_gb": limit}))
-        self.saved, self.after, self.collected = 0, None, []
-        work = type(self.study.driver.work)
-        monkeypatch.setattr(work, "bytes_saved", lambda work, lately=False: self.saved)
-        monkeypatch.setattr(self.study.driver.retention, "collect", self.collect)
-
-    def collect(self, models, *, at_once=False):
-        self.collected.append(at_once)
-        if self.after is not None:
-            self.saved = self.after
-
-    def fits(self, saved, logged, *segments):
-        self.saved, self.study.driver.work.files.bytes_logged = saved, logged
-        try:
-            self.study._check_disk(list(segments))
-        except StudyError:
-            return False
-        return True
-
-
-@pytest.mark.parametrize(
-    ("saved", "logged", "fits"),
-    [
-        (GIB, 0, True),
-        (GIB + 1, 0, False),
-        (GIB // 2, GIB // 2, True),
-        (GIB // 2, GIB // 2 + 1, False),
-        (0, GIB + 1, False),
-    ],
-)
-def test_what_would_save_starts_while_checkpoints_and_logs_fit(monkeypatch, saved, logged, fits):
-    assert Disk(monkeypatch).fits(saved, logged, segment(False), segment(True)) is fits
-
 
 # -- progress and hours ------------------------------------------------------------------------------------------------
 

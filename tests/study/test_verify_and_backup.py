@@ -11,14 +11,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from study_support import checkpoint_of, part_of, run_small, segment_of, table
+from study_support import checkpoint_of, part_of, resume, run_small, segment_of, table
 from test_proof import change, edit
 
 from autorl.core.types import InputError, SegmentId
 from autorl.store import Store
 from autorl.store.codec import read_event
 from autorl.store.events import CheckpointsCollected
-from autorl.study import Study
 from autorl.study.folder import backup as backup_module
 from autorl.study.folder.backup import backup
 from autorl.study.folder.verify import verify
@@ -30,12 +29,6 @@ KEPT = {"keep": {"checkpoints": "lineage"}}
 def last_event(folder):
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
         return connection.execute("SELECT max(seq) FROM event").fetchone()[0]
-
-
-def finish(folder):
-    study = Study.open(folder)
-    study.run()
-    study.close()
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +47,7 @@ def test_a_whole_study_is_whole(tmp_path):
     assert (verdict.whole, verdict.problems) == (True, [])
     assert verdict.events == last_event(folder)
     assert verdict.checkpoints == len(list((folder / "checkpoints").iterdir()))
-    finish(folder)
+    resume(folder)
     assert verify(folder).whole
 
 
@@ -89,7 +82,7 @@ def test_a_broken_chain_is_named_with_what_can_be_saved(tmp_path, whole_table):
     assert not (tmp_path / "copy").exists()
     made = backup(folder, tmp_path / "copy", until=24)
     assert (made.events, verify(tmp_path / "copy").problems) == (24, [])
-    finish(tmp_path / "copy")
+    resume(tmp_path / "copy")
     assert table(tmp_path / "copy") == whole_table
 
 
@@ -167,7 +160,7 @@ def test_a_study_file_that_is_missing_or_edited_is_a_problem(tmp_path, whole_tab
     made = backup(folder, tmp_path / "copy")
     assert "the copy has the one the study began with" in made.notes[0]
     assert (tmp_path / "copy" / "study.yaml").read_text(encoding="utf-8") == text
-    finish(tmp_path / "copy")
+    resume(tmp_path / "copy")
     assert table(tmp_path / "copy") == whole_table
 
 
@@ -209,7 +202,7 @@ def test_a_copy_taken_while_the_study_runs_goes_on_to_the_same_table(tmp_path, k
     assert made.events >= 20
     assert driver.returncode == 0
     assert verify(tmp_path / "copy").problems == []
-    finish(tmp_path / "copy")
+    resume(tmp_path / "copy")
     assert table(tmp_path / "copy") == table(tmp_path / "whole") == table(tmp_path / "s")
 
 

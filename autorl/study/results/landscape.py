@@ -309,10 +309,7 @@ def _step_unit(spec: Spec) -> Any:
 
     It is environment steps where they differ or do not say.
     """
-    if spec.trainer is not None:
-        names = [spec.trainer.name]
-    else:
-        names = [part.trainer.name for part in (spec.algorithms or {}).values()]
+    names = [part.trainer.name for part in spec.parts.values()]
     units = {trainers.installed_info(name).step_unit for name in names}
     unit = units.pop() if len(units) == 1 else None
     return unit or "environment_steps"

@@ -22,12 +22,26 @@ from autorl.trainers.language.tasks.files import pinned
 Content: TypeAlias = dict[str, Any]
 
 
+_SHORT_FORMS = {"trainer": "name", "environment": "id", "optimizer": "name"}
+
+
+def write_out(data: Content) -> None:
+    """Make mappings of sections that are written as a name alone, in place."""
+    algorithms = data.get("algorithms")
+    parts = algorithms.values() if isinstance(algorithms, Mapping) else ()
+    for part in (data, *parts):
+        for key, name in _SHORT_FORMS.items():
+            if isinstance(part, dict) and isinstance(part.get(key), str):
+                part[key] = {name: part[key]}
+
+
 def complete(data: Content) -> None:
-    """Complete the content of a study file in place.
+    """Complete the content of a study file in place, which is written out.
 
     Default sections are added and paths made absolute.
     """
     _fill_defaults(data)  # first: they may hold what the next look at
+    write_out(data)
     _write_out_id(data)
     _share_n_envs(data)
     _pin_paths(data)
@@ -55,13 +69,9 @@ def _write_out_id(data: Content) -> None:
     """Write out the version of the environment, by which it is recorded."""
     name, _ = _environment_of(data)
     trainer, *_ = _trainer_sections(data) or [None]
-    if name is None or trainer is None:
-        return
-    full_id = trainers.info(_name_of(trainer), str(data["path"])).full_id(name)
-    if isinstance(data["environment"], dict):
-        data["environment"]["id"] = full_id
-    else:
-        data["environment"] = full_id
+    if name is not None and trainer is not None:
+        info = trainers.info(_name_of(trainer), str(data["path"]))
+        data["environment"]["id"] = info.full_id(name)
 
 
 def _trainer_sections(data: Mapping[str, object]) -> list[object]:
@@ -76,18 +86,15 @@ def _trainer_sections(data: Mapping[str, object]) -> list[object]:
     return [section.get("trainer") for section in sections]
 
 
-def _environment_of(data: Mapping[str, object]) -> tuple[str | None, Mapping[str, object] | None]:
+def _environment_of(data: Content) -> tuple[str | None, Mapping[str, object] | None]:
     """Return the id of the environment and its options.
 
     Both come from a study file that is not checked, as far as it says them.
     """
-    environment = data.get("environment")
-    if not isinstance(environment, Mapping):
-        return environment if isinstance(environment, str) else None, None
+    environment = _section(data, "environment")
     name = environment.get("id")
     kwargs = environment.get("kwargs")
-    options = kwargs if isinstance(kwargs, Mapping) else None
-    return name if isinstance(name, str) else None, options
+    return name if isinstance(name, str) else None, kwargs if isinstance(kwargs, Mapping) else None
 
 
 def _share_n_envs(data: Content) -> None:
@@ -95,21 +102,17 @@ def _share_n_envs(data: Content) -> None:
 
     There the space's constraints see it.
     """
-    trainer = data.get("trainer")
-    kwargs = trainer.get("kwargs") if isinstance(trainer, Mapping) else None
-    if not isinstance(kwargs, Mapping) or "n_envs" not in kwargs:
-        return
-    if not trainers.info(_name_of(trainer), str(data["path"])).takes_n_envs:
-        return
+    trainer = _section(data, "trainer")
+    kwargs = _section(trainer, "kwargs")
     environment = data.get("environment")
-    if isinstance(environment, str):
-        data["environment"] = {"id": environment, "n_envs": kwargs["n_envs"]}
-    elif isinstance(environment, dict):
+    if "n_envs" not in kwargs or not isinstance(environment, dict):
+        return
+    if trainers.info(_name_of(trainer), str(data["path"])).takes_n_envs:
         environment.setdefault("n_envs", kwargs["n_envs"])
 
 
 def _name_of(trainer: object) -> str:
-    name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
+    name = trainer.get("name") if isinstance(trainer, Mapping) else None
     return name if isinstance(name, str) else ""
 
 
@@ -146,8 +149,8 @@ def apply_preset(data: Content) -> None:
     if section is None:
         return
     folder = str(data["path"])
-    trainer = _section(data, "trainer", "name")
-    environment = _section(data, "environment", "id")
+    trainer = _section(data, "trainer")
+    environment = _section(data, "environment")
     if isinstance(section, str):
         section = {"zoo": section}
     if not isinstance(section, Mapping) or not isinstance(section.get("zoo"), str):
@@ -164,7 +167,7 @@ def apply_preset(data: Content) -> None:
     )
     if "space" not in data:
         raise InputError("a study with a preset needs a space", key=PRESET)
-    kwargs = _section(trainer, "kwargs", "name")
+    kwargs = _section(trainer, "kwargs")
     space = load_space(data["space"], Path(folder))
     n_envs = kwargs.get("n_envs", environment.get("n_envs", preset.environment.get("n_envs", 1)))
     if "n_envs" in space.hyperparameters:
@@ -226,11 +229,9 @@ def _beside_space(space: Space, values: Mapping[str, Any], kwargs: Mapping[str, 
     }
 
 
-def _section(data: Content, key: str, name: str) -> Content:
-    """Return a section as a mapping, also where its name stands alone."""
+def _section(data: Content, key: str) -> Content:
+    """Copy a section, empty where none is written."""
     section = data.get(key)
-    if isinstance(section, str):
-        return {name: section}
     return dict(section) if isinstance(section, Mapping) else {}
 
 

@@ -118,10 +118,10 @@ def _shorter(
     spec: Spec, name: str, section: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield spaces with ever shorter defaults of `n_steps`, and lines for people."""
-    space = spec.algorithms[name].space if spec.algorithms else spec.space
+    space = spec.parts[name].space
     stated = section.get("space")
     named = stated.get("hyperparameters") if isinstance(stated, Mapping) else None
-    if space is None or (isinstance(named, Mapping) and "n_steps" in named):
+    if isinstance(named, Mapping) and "n_steps" in named:
         return
     folder = Path(spec.path) if spec.path else None
     rollout = load_space(space, folder).hyperparameters.get("n_steps")

@@ -93,11 +93,6 @@ class TrainerSection(Section):
     kwargs: dict[str, Any] = {}  # pydantic gives each instance a copy of a default
     """The trainer's own options."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
-
     def resolve(self) -> TrainerSpec:
         return TrainerSpec(self.name, FrozenMap(self.kwargs))
 
@@ -115,11 +110,6 @@ class EnvironmentSection(Section):
     """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
     vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
     """Copies in this process, a process each, or together in EnvPool's or the id's own vector."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_id(cls, value: object) -> object:
-        return {"id": value} if isinstance(value, str) else value
 
     def resolve(self) -> EnvironmentSpec:
         normalize = (
@@ -260,11 +250,11 @@ class OptimizerSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, value: object) -> object:
+    def _rungs_of_stop(cls, value: object) -> object:
         # Only with `stop`: an optimizer may have an option of this name and a default of its own.
         if isinstance(value, dict) and value.get("stop") is not None:
             return {"rungs": 5} | value
-        return {"name": value} if isinstance(value, str) else value
+        return value
 
     @property
     def options(self) -> dict[str, Any]:

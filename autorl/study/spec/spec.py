@@ -130,6 +130,15 @@ class Spec(sections.Section):
     def plan(self) -> SeedPlan:
         return self.seeds.resolve()
 
+    @property
+    def parts(self) -> dict[str, sections.AlgorithmSection]:
+        """The algorithms; the name of the only trainer is ""."""
+        if self.algorithms is not None:
+            return self.algorithms
+        return {
+            "": sections.AlgorithmSection.model_construct(trainer=self.trainer, space=self.space)
+        }
+
     @cached_property
     def search_space(self) -> Space:
         """The space all optimizers see.
@@ -155,10 +164,7 @@ class Spec(sections.Section):
         return spaces[""] if self.algorithms is None else compile_algorithms(spaces)
 
     def _loaded(self, *, frozen: bool = False) -> dict[str, Space]:
-        parts = {name: part.space for name, part in (self.algorithms or {}).items()}
-        if self.space is not None:
-            parts[""] = self.space
-        return {name: self._load(space, frozen=frozen) for name, space in parts.items()}
+        return {name: self._load(part.space, frozen=frozen) for name, part in self.parts.items()}
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -216,10 +222,7 @@ class Spec(sections.Section):
 
         If there is one only, its name is "".
         """
-        stated = {name: part.trainer for name, part in (self.algorithms or {}).items()}
-        if self.trainer is not None:
-            stated[""] = self.trainer
-        return {name: self._trainer(section) for name, section in stated.items()}
+        return {name: self._trainer(part.trainer) for name, part in self.parts.items()}
 
     def info(self, trainer: TrainerSpec | sections.TrainerSection) -> TrainerInfo:
         """Describe one of its trainers.

@@ -24,7 +24,14 @@ from autorl.landscapes.warm_start import fitting, misfit, starting_configuration
 from autorl.space import Document, Space, load_space, parse_document, read_document, unknown_key
 from autorl.space.canonical import jsonable
 from autorl.study.spec import checks
-from autorl.study.spec.defaults import Content, apply_preset, complete, read, start_of_preset
+from autorl.study.spec.defaults import (
+    Content,
+    apply_preset,
+    complete,
+    read,
+    start_of_preset,
+    write_out,
+)
 from autorl.study.spec.giving_way import with_default_episodes, with_shorter_rollout
 from autorl.study.spec.optimizer import default_parallelism, with_resolved_options
 from autorl.study.spec.sections import WarmStartSection
@@ -57,6 +64,7 @@ def load_spec(
         data.setdefault("name", Path(source).stem)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
+    write_out(data)
     written = plain(data)
     with _located(document):
         apply_preset(data)
@@ -118,11 +126,9 @@ def _validated(data: object, document: Document) -> Spec:
 
 def _override(data: Content, key: str, value: object) -> None:
     *parents, last = key.split(".")
+    write_out(data)
     place: Any = data
     for depth, name in enumerate(parents):
-        # A section that is written as its name alone becomes a mapping first.
-        if name in ("trainer", "optimizer", "environment") and isinstance(place.get(name), str):
-            place[name] = {"id" if name == "environment" else "name": place[name]}
         if name == "space" and isinstance(place.get(name), str):
             place[name] = {"extends": place[name]}
         place = place.setdefault(name, {})
@@ -224,10 +230,10 @@ def _check_trainers(spec: Spec) -> None:
     """
     folder = Path(spec.path) if spec.path else None
     for name, trainer in spec.trainers.items():
-        source = spec.algorithms[name].space if spec.algorithms else spec.space
-        assert source is not None
         loaded = from_folder(trainers.load, spec.path, trainer)
-        loaded.check(spec.environment.resolve(), set(load_space(source, folder).names))
+        loaded.check(
+            spec.environment.resolve(), set(load_space(spec.parts[name].space, folder).names)
+        )
 
 
 _KEY = re.compile(r"[\w.-]+")
