@@ -103,7 +103,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 proposal=proposal,
                 label="incumbent" if rank == 1 else f"rank {rank}",
                 tuning=record.tuning_score(proposal),
-                n_seeds=record.n_seeds(proposal),
+                n_seeds=record.tables.ranked_seeds(proposal),
                 until=lineage[proposal].until,
                 horizon=view.spec.fidelity.steps,
                 trainer=trainer,

@@ -79,19 +79,16 @@ class FunctionRuns:
         study.function = self._trainer.function
 
         def take(event: StudyEvent) -> None:
-            if isinstance(event, CheckpointsCollected):
+            trainer = self._trainer
+            if isinstance(event, CheckpointsCollected) and isinstance(trainer, TrialTrainer):
                 names = [waiting_call(segment) for segment in event.segments]
-                study.store.when_durable(lambda: self._release(names))
+                study.store.when_durable(lambda: trainer.release(names))
 
         study.journal.subscribe(take)
 
     def close(self) -> None:
         """End every call, every process and every thread of the function."""
         self._to_close.close()
-
-    def _release(self, names: list[str]) -> None:
-        if isinstance(self._trainer, TrialTrainer):
-            self._trainer.release(names)
 
     def _check(self, name: str) -> None:
         workers = self.spec.executor.workers or 1

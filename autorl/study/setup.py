@@ -9,7 +9,7 @@ import functools
 import math
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,9 @@ def _check(spec: Spec, load: Load) -> None:
         # It is None if only a run shows the metrics, as with user code.
         metrics_of_runs = loaded.reported_metrics(spec.environment.resolve())
         if metrics_of_runs is not None:
-            _check_metrics(spec, metrics_of_runs)
+            allowed = {*metrics_of_runs, *COST_METRICS}
+            for key, stated in (("objective", spec.objective), ("constraints", spec.constraints)):
+                check_names([section.metric for section in stated], allowed, "metric", key)
         loaded.check_seeds(spec.plan.tuning, "tuning")
         tested_seeds = spec.plan.test if spec.test.top else ()
         loaded.check_seeds(tested_seeds, "test")
@@ -139,27 +141,16 @@ def _check_configurations(spec: Spec, load: Load) -> None:
     rng = np.random.default_rng(0)
     drawn = [space.default(), *(space.try_sample(rng, _LOOKED_AT) for _ in range(_LOOKED_AT))]
     different = {
-        _without_floats(config): config for config in reversed(drawn) if config is not None
+        Config(
+            {name: value for name, value in config.items() if not isinstance(value, float)}
+        ): config
+        for config in reversed(drawn)
+        if config is not None
     }
     for config in reversed(different.values()):
         trainer, values = spec.trainer_for(config)
         if trainer in judges:
             loaded[trainer].check_configuration(values)
-
-
-def _without_floats(config: Config) -> Config:
-    return Config({name: value for name, value in config.items() if not isinstance(value, float)})
-
-
-def _check_metrics(spec: Spec, known: Collection[str]) -> None:
-    """Refuse an objective or a constraint that no run reports.
-
-    Raises:
-        InputError: naming the metric.
-    """
-    allowed = {*known, *COST_METRICS}
-    check_names([section.metric for section in spec.objective], allowed, "metric", "objective")
-    check_names([section.metric for section in spec.constraints], allowed, "metric", "constraints")
 
 
 def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:

@@ -177,19 +177,17 @@ def check_shareable(specs: Sequence[Spec]) -> None:
     Raises:
         InputError: devices are assigned by one executor, and the studies need several.
     """
-    different = {backend_of(spec) for spec in specs}
-    if len(different) > 1 and any(map(_assigns_devices, specs)):
+    assigns = any(
+        spec.executor.devices or any(needs.gpu for needs in spec.resources_by_algorithm.values())
+        for spec in specs
+        if executor_name(spec) not in ELSEWHERE
+    )
+    if assigns and len({backend_of(spec) for spec in specs}) > 1:
         message = (
             "studies that share devices need the same executor, `limits`, `resources` and folder "
             "of Python modules: run them one after another, or give all the same"
         )
         raise InputError(message, key="executor.devices")
-
-
-def _assigns_devices(spec: Spec) -> bool:
-    """Say whether segments of a study are given devices of this machine."""
-    needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
-    return executor_name(spec) not in ELSEWHERE and (bool(spec.executor.devices) or needs_gpu)
 
 
 def run_together(

@@ -302,8 +302,7 @@ class Work:
 
     def drain(self) -> list[Segment]:
         """Return the segments handed out since the last call."""
-        ready = self._ready
-        self._ready = []
+        ready, self._ready = self._ready, []
         return ready
 
     def copy(self, segment: SegmentId) -> Segment:
@@ -322,8 +321,7 @@ class Work:
 
         They are to be cancelled, and then what they wrote to be removed (`files.discard`).
         """
-        superseded = self._superseded
-        self._superseded = []
+        superseded, self._superseded = self._superseded, []
         return superseded
 
     def _hand_out(self, segment: Segment) -> None:

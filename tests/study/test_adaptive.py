@@ -231,9 +231,3 @@ def test_the_dry_run_counts_what_the_study_does():
 def test_what_cannot_be_confirmed_is_an_input_error(changes, message):
     with pytest.raises(InputError, match=message):
         small_spec(**{**ADAPTIVE, **changes})
-
-
-def test_populations_are_refused():
-    changes = {**ADAPTIVE, "optimizer": "pbt"}
-    with pytest.raises(InputError, match=r"evaluation.seeds: .* pbt confirms nobody afterwards"):
-        Study.in_memory(small_spec(**changes))

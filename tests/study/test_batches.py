@@ -102,18 +102,6 @@ def test_a_poll_is_one_transaction(tmp_path):
     assert table(tmp_path / "s") == table(tmp_path / "single")
 
 
-def test_an_exception_leaves_what_was_decided_before_it(tmp_path):
-    changes = {"trainer": {"crash": 1.0}, "parallelism": 4}
-    study = Study.create(small_spec(**changes), tmp_path / "s")
-    kinds = []
-    commits_of(study, kinds)
-    with pytest.raises(StudyError, match="the first 3 proposals failed"):
-        study.run(executor=Drained(study.load))
-    study.close()
-    assert "outcome" in kinds[-1]
-    assert kinds[-1][-1] == "gave_up"
-
-
 def full_disk(study, monkeypatch):
     """Have the next batch with an outcome meet a full disk at its second scored proposal."""
     apply = schema.apply

@@ -8,7 +8,7 @@ import pytest
 from scripted import Scripted, Toy, chain, full, run, study_with, tables, toy_spec
 from study_support import StoppedError, small_spec, stop_after
 
-from autorl.core.types import FrozenMap, InputError, SearchEnd, SegmentId, Status, StudyError, Wait
+from autorl.core.types import FrozenMap, InputError, SearchEnd, SegmentId, Status, Wait
 from autorl.store import Store
 from autorl.store.events import SegmentLost, SessionBegun, StudyFinished, TestSeedsAdded
 from autorl.study import Study
@@ -54,15 +54,6 @@ def test_full_length_proposals(monkeypatch, budget, tuning, proposals):
     study, optimizer = counted(monkeypatch, budget=budget, seeds=seeds)
     assert optimizer.count == proposals
     assert steps_trained(study) == proposals * tuning * 100
-
-
-def test_a_budget_below_the_first_proposal_scores_nothing(monkeypatch):
-    """A study file that says so is refused when it is read; an optimizer may still ask for more than there is."""
-    optimizer = Scripted(lambda number, seen: full(number / 20))
-    study = study_with(monkeypatch, with_runs(0.5), optimizer)
-    with pytest.raises(StudyError, match="no proposal was scored"):
-        run(study)
-    assert (optimizer.count, steps_trained(study)) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,6 @@ def test_failed_test_runs_of_the_incumbent_are_counted_as_its_worst(direction, i
     )
 
 
-def test_without_a_run_that_succeeded_there_is_no_score_and_no_interval_is_said():
-    entries = [entry(failures=(100, 101)), entry("rank 2", [1.0])]
-    assert cautions_of_tests(small_spec(), entries) == [
-        "all 2 test runs of the incumbent failed: there is no test score"
-    ]
-
-
 # -- constraints -------------------------------------------------------------------------------------------------------
 
 

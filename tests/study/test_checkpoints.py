@@ -28,30 +28,6 @@ def stored(study):
     )
 
 
-def test_what_nobody_can_resume_is_deleted_while_the_study_runs(monkeypatch, tmp_path):
-    """A chain of six: at any time only the head and its parent lie on disk."""
-    script = [chain(0.5, 10, member="a")] + [
-        chain(0.5, 10 * (k + 1), k - 1, "a") for k in range(1, 7)
-    ]
-    sizes = []
-    optimizer = Scripted(
-        waiting_for(script),
-        keeps=lambda seen: (
-            [max(event.proposal for event in seen if isinstance(event, Scored))]
-            if any(isinstance(event, Scored) for event in seen)
-            else []
-        ),
-    )
-    trainer = Toy(before=lambda segment: sizes.append(len(on_disk(tmp_path / "study"))))
-    study = study_with(monkeypatch, toy_spec(), optimizer, trainer, tmp_path / "study")
-    run(study)
-    assert max(sizes) <= 2
-    assert on_disk(tmp_path / "study") == stored(study) == ["6.0"], (
-        "the incumbent's, because there are no test seeds"
-    )
-    study.close()
-
-
 def test_exploiting_what_was_not_kept_is_an_error(monkeypatch, tmp_path):
     def keeps(seen):
         return [event.proposal for event in seen if isinstance(event, Scored)][-1:]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scripted import Scripted, Toy, chain, full, listed, study_with, tables, toy_spec
+from scripted import Scripted, chain, full, listed, study_with, tables, toy_spec
 from study_support import checkpoint_of, saved_segments
 from test_lineage import waiting_for
 
@@ -201,36 +201,6 @@ def test_of_two_attempts_the_good_one_counts(monkeypatch, tmp_path, fails, first
     study.record(train(study, attempts[1 - first_to_fail]))
     assert study.driver.work.outcome_of("0.0").status is Status.DONE
     assert finish(study) == whole(monkeypatch)
-    study.close()
-
-
-class Copying(InProcess):
-    """Submits a backup copy of every segment, which wins: the first attempt never runs unless nothing else waits."""
-
-    def __init__(self, load):
-        super().__init__(load)
-        self.study, self.cancelled = None, []
-
-    def submit(self, segments):
-        copies = [self.study.driver.work.copy(segment.id) for segment in segments]
-        super().submit([*copies, *segments])
-
-    def cancel(self, segment):
-        self.cancelled.append(segment.fence)
-        super().cancel(segment)
-
-
-def test_a_run_cancels_what_was_superseded_and_has_the_same_table(monkeypatch, tmp_path):
-    trainer = Toy()
-    study = halves(monkeypatch, tmp_path / "study", trainer)
-    pool = Copying(study.load)
-    pool.study = study
-    study.run(executor=pool)
-    assert pool.cancelled == [Fence(1, 0)] * 3
-    assert [segment.fence for segment in trainer.segments] == [Fence(1, 1)] * 3
-    assert not study.driver.work.in_flight
-    assert tables(study) == whole(monkeypatch)
-    assert ignored(study) == []
     study.close()
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from autorl.study.folder.checks import storage_of
 
+
 @pytest.mark.parametrize(
     ("text", "storage"),
     [

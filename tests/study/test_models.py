@@ -8,7 +8,6 @@ from test_lineage import waiting_for
 
 from autorl.core.types import Config, Exploit, StudyError
 from autorl.report.reading import open_view
-from autorl.study import Study
 from autorl.study.results import models as models_module
 from autorl.study.results.models import kept_checkpoints, load_model, seed_of_model, steps_of
 from autorl.study.results.record import StudyRecord
@@ -143,23 +142,6 @@ def test_without_test_seeds_what_keep_names_is_trained_to_its_step(monkeypatch, 
     assert [segment.id for segment in trainer.segments[3:]] == (
         [] if keep == "none" else ["1.0@75", "2.0@75"]
     )
-    study.close()
-
-
-def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
-    from study_support import small_spec
-
-    study = Study.create(
-        small_spec(objective={"reduce": "best"}, trainer={"drift": 2.0}), tmp_path / "study"
-    )
-    first = run(study)
-    study.add_test_seeds(5)
-    more = run(study)
-    assert {seed: more.test.seeds[seed] for seed in first.test.seeds} == dict(first.test.seeds)
-    models = kept(study, more.incumbent.proposal).values()
-    assert len({segment.partition("@")[2] for segment in models}) == 1
-    study.extend(6)
-    assert len(run(study).test.seeds) == 5
     study.close()
 
 

@@ -190,11 +190,13 @@ def test_a_better_proposal_that_was_asked_early_races_later(monkeypatch, lag):
     assert seeds_of(study)[2] == 1
 
 
-def test_populations_cannot_race():
-    with pytest.raises(
-        InputError, match=r"evaluation.seeds: every member of a population trains every tuning seed"
-    ):
-        Study.in_memory(small_spec(optimizer="pbt", evaluation={"seeds": "racing", "max": 2}))
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [("racing", "every member of a population trains"), ("adaptive", "members")],
+)
+def test_populations_cannot_race(seeds, message):
+    with pytest.raises(InputError, match=rf"evaluation.seeds: {message}"):
+        Study.in_memory(small_spec(optimizer="pbt", evaluation={"seeds": seeds, "max": 2}))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from study_support import StoppedError, part_of, run_small, small_spec
+from study_support import part_of, run_small, small_spec
 
 from autorl.core.types import SearchEnd, StudyError
 from autorl.report.html import result_blocks
@@ -113,28 +113,6 @@ def test_a_test_that_is_asked_for_when_the_budget_is_used_up_is_not_the_reason(t
     study = Study.open(folder)
     assert (study.driver.ended, study.driver.budget.used) == (False, 1.0)
     assert study.run(search=False).search_end is SearchEnd.BUDGET
-    study.close()
-
-
-def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
-    study = Study.create(small_spec(**FEW, **ONE, optimizer=GRID), tmp_path / "study")
-    record = study.journal.record
-
-    def until_frozen(event):
-        record(event)
-        if isinstance(event, CandidatesFrozen):
-            raise StoppedError
-
-    study.journal.record = until_frozen
-    with pytest.raises(StoppedError):
-        study.run()
-    study.close()
-    study = Study.open(tmp_path / "study")
-    assert study.driver.search_end is SearchEnd.OPTIMIZER
-    study.run()
-    assert reasons(study, StudyFinished) == [SearchEnd.OPTIMIZER]
-    study.add_test_seeds(2)
-    assert study.run(search=False).search_end is SearchEnd.OPTIMIZER
     study.close()
 
 

@@ -13,7 +13,6 @@ from autorl.study.setup import (
     executor_name,
     local_executor_name,
     make_executor,
-    ray_address,
     trainer_loader,
 )
 
@@ -78,22 +77,6 @@ def test_what_limits_and_devices_ask_for_runs_in_a_process_of_its_own(asking):
 
 
 # -- how it is made ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("stated", "variable", "address"),
-    [
-        (None, None, "local"),
-        (None, "10.0.0.1:6379", "auto"),
-        ("10.0.0.2:6379", None, "10.0.0.2:6379"),
-        ("10.0.0.2:6379", "10.0.0.1:6379", "10.0.0.2:6379"),
-    ],
-)
-def test_a_cluster_is_where_the_file_or_a_variable_says(monkeypatch, stated, variable, address):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if variable:
-        monkeypatch.setenv("RAY_ADDRESS", variable)
-    assert ray_address(spec_of(address=stated)) == address
 
 
 def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):

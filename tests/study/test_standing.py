@@ -45,8 +45,8 @@ def assert_same(folder):
     replayed = Replayed(view.spec, view.store, view.hours)
     driver, standing = replayed.driver, view.record
     order = driver.ranking.ordered()
-    assert standing.ordered() == order
-    assert standing.ordered(2) == order[:2]
+    assert standing.tables.ranked() == order
+    assert standing.tables.ranked(2) == order[:2]
     assert standing.best == driver.ranking.best()
     assert standing.front == driver.ranking.front()
     assert standing.spent == driver.budget.spent
@@ -54,7 +54,7 @@ def assert_same(folder):
     assert standing.test_progress == replayed.tests.progress
     for number in order:
         scored = driver.ranking[number]
-        assert standing.n_seeds(number) == scored.n_seeds
+        assert standing.tables.ranked_seeds(number) == scored.n_seeds
         assert standing.tuning_score(number) == driver.raw(scored.values)[0]
         assert standing.chosen_step(number) == (
             next(

@@ -73,17 +73,6 @@ def test_a_study_with_a_storage_has_the_same_table(tmp_path, url):
     assert set(checkpoint_names(RemoteFolder(url))) == saved_names(tmp_path / "stored")
 
 
-def test_the_last_copy_is_the_whole_log(tmp_path, url):
-    run_small(tmp_path / "stored", storage=url)
-    copy = database_copies(RemoteFolder(url))[0]
-    target = tmp_path / "copied"
-    target.mkdir()
-    assert RemoteFolder(url).receive(copy.file, target / "study.sqlite")
-    assert table(target) == table(tmp_path / "stored")
-    assert verify(tmp_path / "stored").events == copy.events
-    assert len([name for name in names_in(url) if name.startswith("backups/")]) <= 2
-
-
 @pytest.mark.parametrize("changes", [TPE, ASHA, PBT], ids=["tpe", "asha", "pbt"])
 def test_a_study_goes_on_from_a_copy_of_nothing_but_its_storage(tmp_path, monkeypatch, changes):
     """Killed with events that no copy has; the copy lies, and goes on, in other folders."""

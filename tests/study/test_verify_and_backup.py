@@ -272,23 +272,6 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sub", ["", "sub"])
-def test_what_is_deleted_while_it_is_copied_is_missing(tmp_path, monkeypatch, sub):
-    source = tmp_path / "source"
-    (source / sub).mkdir(parents=True)
-    (source / sub / "first").touch()
-    (source / sub / "last").touch()
-    original = shutil.copy2
-
-    def copy(name, place, **more):
-        (source / sub / "last").unlink(missing_ok=True)
-        return original(name, place, **more)
-
-    monkeypatch.setattr(shutil, "copy2", copy)
-    with pytest.raises(FileNotFoundError):
-        backup_module._copy_folder(source, tmp_path / "target")
-
-
 def test_a_copy_of_the_first_event_alone_and_one_in_a_new_place(tmp_path):
     folder = part_of(tmp_path / "s", 12)
     made = backup(folder, tmp_path / "deep" / "down" / "copy", until=1)

@@ -46,7 +46,10 @@ def cautions(
     """
     spec = record.spec
     proxy = proxy_caution(spec, metrics)
-    share = _share_caution(record)
+    share = None
+    if record.search_end is not None:
+        name = spec.optimizer.name
+        share = share_caution(name, record.share, learns=record.optimizer_learns)
     changed = changes_text(record.tables.sessions())
     tested = [entry.proposal for entry in entries]
     return (
@@ -148,14 +151,6 @@ def _coverage(aggregate: str, seeds: int) -> str:
 
 
 # -- the search ------------------------------------------------------------------------------------
-
-
-def _share_caution(record: StudyRecord) -> str | None:
-    """Say that few proposals are the model's, once the search is over."""
-    if record.search_end is None:
-        return None
-    name = record.spec.optimizer.name
-    return share_caution(name, record.share, learns=record.optimizer_learns)
 
 
 def _anew_cautions(record: StudyRecord) -> list[str]:

@@ -111,13 +111,11 @@ def steps_of(record: StudyRecord, proposal: ProposalId, model: Checkpoint | None
     step = record.candidate_steps(proposal).step
     if step is None and spec.objectives()[0].reduce == "last":
         step = record.until(proposal)
-    end = None if model is None else end_of(record, model.segment)
+    end = None
+    if model is not None:
+        whole = model.segment.end is None
+        end = record.until(model.segment.proposal) if whole else model.segment.end
     return Steps(step, end, spec.fidelity.steps)
-
-
-def end_of(record: StudyRecord, segment: SegmentId) -> int:
-    """Return the nominal step a segment ends at."""
-    return record.until(segment.proposal) if segment.end is None else segment.end
 
 
 def seed_of_model(record: StudyRecord, proposal: ProposalId, kept: Mapping[int, Checkpoint]) -> int:

@@ -81,20 +81,13 @@ class StudyRecord:
 
     # -- the ranking -------------------------------------------------------------------------------
 
-    def ordered(self, count: int | None = None) -> list[ProposalId]:
-        """List the best `count` scored proposals, best first.
-
-        With `count` None, all of them.
-        """
-        return self.tables.ranked(count)
-
     @cached_property
     def best(self) -> ProposalId | None:
         """The incumbent's proposal.
 
         None before anything was scored.
         """
-        return next(iter(self.ordered(1)), None)
+        return next(iter(self.tables.ranked(1)), None)
 
     @cached_property
     def front(self) -> list[ProposalId]:
@@ -103,10 +96,6 @@ class StudyRecord:
         They are in the order they were proposed.
         """
         return undominated(self.tables.feasible())
-
-    def n_seeds(self, proposal: ProposalId) -> int:
-        """Count the tuning seeds a proposal was scored with."""
-        return self.tables.ranked_seeds(proposal)
 
     def tuning_score(self, proposal: ProposalId) -> float:
         """Return the score on tuning seeds of the first objective.
@@ -136,7 +125,7 @@ class StudyRecord:
             StudyError: nothing was scored yet.
         """
         roots: dict[ProposalId, ProposalId] = {}
-        for proposal in (self.incumbent().proposal, *self.ordered()):
+        for proposal in (self.incumbent().proposal, *self.tables.ranked()):
             roots.setdefault(self.lineage([proposal]).root(proposal), proposal)
             if len(roots) == count:
                 break

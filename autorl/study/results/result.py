@@ -244,7 +244,10 @@ class Result:
 
         rows = self.rows
         if rows is None and self.folder is not None:
-            rows = _rows_in(self.folder)
+            spec, connection = open_copy(self.folder)
+            with closing(connection):
+                store = Store(connection, self.folder, None)
+                rows = tuple(trial_rows(StudyRecord(spec, store, self.folder)))
         return pd.DataFrame(list(rows or ()))
 
     @property
@@ -357,12 +360,6 @@ def read_result(record: StudyRecord) -> Result:
     )
 
 
-def _rows_in(folder: Path) -> tuple[TrialRow, ...]:
-    spec, connection = open_copy(folder)
-    with closing(connection):
-        return tuple(trial_rows(StudyRecord(spec, Store(connection, folder, None), folder)))
-
-
 def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     """List what was tested, the incumbent first, then the default.
 
@@ -413,15 +410,12 @@ def _difference(spec: Spec, entries: Sequence[Entry]) -> Interval | None:
 
     The result is None where they were not trained as far.
     """
-    by_label = {entry.label: entry for entry in entries}
-    incumbent = by_label.get("incumbent")
-    default = by_label.get("default")
+    default = next((entry for entry in entries if entry.label == "default"), None)
     # At unequal length the difference would be of training time too.
-    if incumbent is None or default is None or incumbent.until != default.until:
+    if default is None or default.until != entries[0].until:
         return None
-    if incumbent.test is None or default.test is None:
-        return None
-    return difference(spec, incumbent.test, default.test)
+    first, second = entries[0].test, default.test
+    return None if first is None or second is None else difference(spec, first, second)
 
 
 def _steps(record: StudyRecord, proposal: ProposalId) -> Steps:

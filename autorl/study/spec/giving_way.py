@@ -56,7 +56,7 @@ def with_shorter_rollout(spec: Spec, written: Mapping[str, object]) -> Spec:
             return spec
         copy, shortened = shorter
         lines += shortened
-    return copy.giving_way(lines)
+    return copy.remember(given_way=lines)
 
 
 def _parts(spec: Spec, written: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -397,19 +397,17 @@ class Spec(sections.Section):
             copy.__dict__.pop(name, None)
         return copy
 
-    def read_from(self, document: Document) -> Self:
-        """Remember the file the study was read from, for messages."""
-        self._document = document
-        return self
-
     @property
     def given_way(self) -> tuple[str, ...]:
         """Lines about the defaults that gave way to what somebody wrote."""
         return self._given_way
 
-    def giving_way(self, lines: Sequence[str]) -> Self:
-        """Remember which defaults gave way, for messages."""
-        self._given_way = tuple(lines)
+    def remember(
+        self, document: Document | None = None, given_way: Sequence[str] | None = None
+    ) -> Self:
+        """Remember the file the study was read from, or which defaults gave way, for messages."""
+        self._document = document or self._document
+        self._given_way = self._given_way if given_way is None else tuple(given_way)
         return self
 
     def with_default_parallelism(self, count: int) -> Self:

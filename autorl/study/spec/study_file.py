@@ -69,7 +69,7 @@ def load_spec(
     with _located(document):
         apply_preset(data)
     complete(data)
-    spec = _validated(data, document).read_from(document)
+    spec = _validated(data, document).remember(document)
     spec = with_shorter_rollout(spec, written)
     _check_resolved(spec, document, data)
     spec = _with_starts(with_default_episodes(spec), document)
