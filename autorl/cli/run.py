@@ -23,8 +23,7 @@ from autorl.report.status import unspent
 from autorl.report.text import result_dict, result_text
 from autorl.store.remote import storage_url
 from autorl.study import Result, Study
-from autorl.study.folder.opening import create_anew, refuse_existing
-from autorl.study.folder.takeover import study_folder
+from autorl.study.folder.opening import create_anew, refuse_existing, study_folder
 from autorl.study.results.record import StudyRecord
 from autorl.study.session import changes_by_now
 from autorl.study.setup import cautions_before, make_executor

@@ -367,33 +367,38 @@ class Listeners:
         match event:
             case ProposalMade():
                 self._search_over = False
-                proposal = _proposal(event, self._lineage())
+                number = event.proposed.id
+                made = event.proposed.proposal
+                proposal = ProposalInfo(
+                    number=number,
+                    config=made.config,
+                    until=made.until,
+                    parent=made.resume_from,
+                    run=self._lineage().root(number),
+                    origin=made.origin,
+                    provisional=made.provisional,
+                )
                 self._tell(lambda callback: callback.on_proposal(self._study, proposal))
             case SegmentEnded(place=place):
                 self._segments.pop(event.segment, None)
                 run = self._run(place.segment, place.role, place.from_step)
                 outcome = _unchangeable(event.outcome)
                 self._tell(lambda callback: callback.on_outcome(self._study, run, outcome))
-            case ProposalScored() | ProposalFailed():
-                score = self._score(event)
+            case ProposalScored(scored=result) | ProposalFailed(failed=result):
+                failed = result if isinstance(result, Failed) else None
+                score = ScoreInfo(
+                    proposal=result.proposal,
+                    values=event.score,
+                    seeds=event.seeds,
+                    constraints=result.constraints if isinstance(result, Scored) else (),
+                    failure=failed.kind if failed else None,
+                    message=failed.message if failed else "",
+                    final=self._spec.evaluation.seeds == "fixed",
+                )
                 self._tell(lambda callback: callback.on_score(self._study, score))
             case CandidatesFrozen() | ModelsNamed() | StudyFinished() if not self._search_over:
                 self._search_over = True
                 self._tell(lambda callback: callback.on_search_end(self._study))
-
-    def _score(self, event: ProposalScored | ProposalFailed) -> ScoreInfo:
-        result: Scored | Failed = (
-            event.scored if isinstance(event, ProposalScored) else event.failed
-        )
-        return ScoreInfo(
-            proposal=result.proposal,
-            values=event.score,
-            seeds=event.seeds,
-            constraints=result.constraints if isinstance(result, Scored) else (),
-            failure=result.kind if isinstance(result, Failed) else None,
-            message=result.message if isinstance(result, Failed) else "",
-            final=self._spec.evaluation.seeds == "fixed",
-        )
 
     def reported(self, report: Report) -> None:
         """Tell of an evaluation."""
@@ -441,19 +446,6 @@ class Listeners:
                     f"autorl: callback {kind.__name__} raised {printable(said, keep_lines=False)}; "
                     "it is told nothing more; the study goes on\n"
                 )
-
-
-def _proposal(event: ProposalMade, lineage: Lineage) -> ProposalInfo:
-    made = event.proposed.proposal
-    return ProposalInfo(
-        number=event.proposed.id,
-        config=made.config,
-        until=made.until,
-        parent=made.resume_from,
-        run=lineage.root(event.proposed.id),
-        origin=made.origin,
-        provisional=made.provisional,
-    )
 
 
 def _unchangeable(outcome: Outcome) -> Outcome:

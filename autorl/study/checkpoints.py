@@ -59,7 +59,9 @@ def set_aside_own(store: Store, path: str) -> str:
 
 
 def sweep_storage(store: Store, saved: Iterable[Checkpoint]) -> None:
-    """Remove from the storage what no event names, while nothing is in flight.
+    """Remove from the storage what no event names.
+
+    Nothing is in flight then.
 
     Raises:
         StudyError: another driver has taken the storage over: none is removed there.

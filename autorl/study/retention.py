@@ -99,7 +99,10 @@ class Retention:
         return needed
 
     def _count_heads(self) -> None:
-        """Count the segments that items of the queue go on from, as far as items changed."""
+        """Count the segments that items of the queue go on from.
+
+        Only items that have changed are looked at.
+        """
         if self._changes is None:
             self._changes = self._search.queue.follow()
         for number, item in self._changes.take():

@@ -96,7 +96,7 @@ class Progress:
 
 @contextmanager
 def _let_go_on_error(store: Store) -> Iterator[None]:
-    """Let lock and lease go: they would outlive a study that could not be opened."""
+    """Let lock and lease go of a study that cannot be opened."""
     try:
         yield
     except BaseException:

@@ -49,7 +49,7 @@ def trained(work: Work, runs: Sequence[Run]) -> tuple[int, int]:
 
 
 class Phase(ABC):
-    """What follows a search: candidates are named, and trained.
+    """A phase after the search: candidates are named, and trained.
 
     Attributes:
         named: the candidates; None while the search is open.
@@ -222,7 +222,7 @@ class TestPhase(Phase):
                 )
 
     def _scores(self, candidate: Candidate, seed: int) -> list[TestScore]:
-        """Return the scores of a candidate on one test seed, one for each objective."""
+        """Return a candidate's scores on one test seed, by objective."""
         run = (candidate.proposal, seed, candidate.end)
         judge = self._driver.judge
         result = self._driver.work.value(*run)

@@ -10,7 +10,7 @@ from autorl.store import Store
 from autorl.store.lease import Lease
 from autorl.store.offsite import Offsite, database_copies
 from autorl.store.remote import RemoteFolder
-from autorl.study.folder.takeover import study_folder, take_over
+from autorl.study.folder.opening import study_folder, take_over
 
 pytest.importorskip("fsspec", reason="the extra storage is not installed")
 

@@ -6,10 +6,15 @@ The study that trains is an ordinary one and is kept in its folder; a build that
 goes on there.
 """
 
-from autorl.study.building.build import build_landscape, train_and_write
-from autorl.study.building.cost import BuildCost, build_cost
-from autorl.study.building.family import build_plans, is_written, plan_family, used_variants
-from autorl.study.building.plan import BuildPlan, Sizes, plan_build
+from autorl.study.building.build import (
+    build_landscape,
+    build_plans,
+    is_written,
+    plan_family,
+    train_and_write,
+    used_variants,
+)
+from autorl.study.building.plan import BuildCost, BuildPlan, Sizes, build_cost, plan_build
 
 __all__ = [
     "BuildCost",

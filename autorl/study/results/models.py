@@ -113,8 +113,8 @@ def steps_of(record: StudyRecord, proposal: ProposalId, model: Checkpoint | None
         step = record.until(proposal)
     end = None
     if model is not None:
-        whole = model.segment.end is None
-        end = record.until(model.segment.proposal) if whole else model.segment.end
+        cut = model.segment.end
+        end = record.until(model.segment.proposal) if cut is None else cut
     return Steps(step, end, spec.fidelity.steps)
 
 

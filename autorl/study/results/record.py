@@ -335,9 +335,9 @@ class StudyRecord:
         return self._judge.best_step([curve for curve in curves if not curve.status.failed])
 
     def tuning_values(self, proposal: ProposalId, seed: int) -> tuple[float, ...]:
-        """Return the values of one tuning seed, each in its metric's own direction.
+        """Return the values of one tuning seed by each objective.
 
-        There are none of a seed that failed.
+        They are in each metric's own direction. There are none of a seed that failed.
         """
         self._take_outcomes(proposal, seed, None)
         value = self._work.value(proposal, seed)

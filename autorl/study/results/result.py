@@ -414,8 +414,8 @@ def _difference(spec: Spec, entries: Sequence[Entry]) -> Interval | None:
     # At unequal length the difference would be of training time too.
     if default is None or default.until != entries[0].until:
         return None
-    first, second = entries[0].test, default.test
-    return None if first is None or second is None else difference(spec, first, second)
+    best = entries[0].test
+    return None if best is None or default.test is None else difference(spec, best, default.test)
 
 
 def _steps(record: StudyRecord, proposal: ProposalId) -> Steps:

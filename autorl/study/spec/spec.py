@@ -132,7 +132,7 @@ class Spec(sections.Section):
 
     @property
     def parts(self) -> dict[str, sections.AlgorithmSection]:
-        """The algorithms; the name of the only trainer is ""."""
+        """The algorithms by name, which is "" of the only trainer."""
         if self.algorithms is not None:
             return self.algorithms
         return {
@@ -164,7 +164,9 @@ class Spec(sections.Section):
         return spaces[""] if self.algorithms is None else compile_algorithms(spaces)
 
     def _loaded(self, *, frozen: bool = False) -> dict[str, Space]:
-        return {name: self._load(part.space, frozen=frozen) for name, part in self.parts.items()}
+        return {
+            name: self.with_numbers(part.space, frozen=frozen) for name, part in self.parts.items()
+        }
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -172,7 +174,12 @@ class Spec(sections.Section):
         assert isinstance(self.warm_start, list), "load_spec looks sources up"
         return self.warm_start
 
-    def _load(self, source: str | dict[str, Any], *, frozen: bool = False) -> Space:
+    def with_numbers(self, source: str | dict[str, Any], *, frozen: bool = False) -> Space:
+        """Load a space, and give its constraints the numbers of the study.
+
+        Raises:
+            InputError: it cannot be read, or its default configuration breaks a constraint.
+        """
         space = load_space(source, self._folder)
         # Constraints of shipped spaces use them: a rollout must fit between two evaluations.
         constants = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
@@ -405,7 +412,7 @@ class Spec(sections.Section):
     def remember(
         self, document: Document | None = None, given_way: Sequence[str] | None = None
     ) -> Self:
-        """Remember the file the study was read from, or which defaults gave way, for messages."""
+        """Remember the study's file, or which defaults gave way, for messages."""
         self._document = document or self._document
         self._given_way = self._given_way if given_way is None else tuple(given_way)
         return self
@@ -459,9 +466,9 @@ class Spec(sections.Section):
         data = self.model_dump(mode="json")
         # Spaces and seeds are written out: a file and a rule that make them may change.
         if self.space is not None:
-            data["space"] = self._load(self.space).to_dict()
+            data["space"] = self.with_numbers(self.space).to_dict()
         for name, section in (self.algorithms or {}).items():
-            data["algorithms"][name]["space"] = self._load(section.space).to_dict()
+            data["algorithms"][name]["space"] = self.with_numbers(section.space).to_dict()
             data["algorithms"][name].pop("resources")
             if section.resources is not None:
                 data["algorithms"][name]["resources"] = section.resources.stated()

@@ -30,9 +30,10 @@ from autorl.study.spec.defaults import (
     complete,
     read,
     start_of_preset,
+    with_default_episodes,
+    with_shorter_rollout,
     write_out,
 )
-from autorl.study.spec.giving_way import with_default_episodes, with_shorter_rollout
 from autorl.study.spec.optimizer import default_parallelism, with_resolved_options
 from autorl.study.spec.sections import WarmStartSection
 from autorl.study.spec.spec import LongRolloutError, Spec
@@ -275,7 +276,10 @@ def first_problem(error: ValidationError, document: Document, model: type[BaseMo
 
 
 def _section_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[type[BaseModel], bool]:
-    """Return the innermost section on a path, and whether every part of it is a section."""
+    """Return the innermost section on a path.
+
+    Also whether every part of the path is a section.
+    """
     exact = True
     for part in path:
         field = model.model_fields.get(str(part))
