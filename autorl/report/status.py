@@ -95,7 +95,8 @@ def _incumbent(record: StudyRecord) -> dict[str, Any] | None:
     best = record.best
     if best is None:
         return None
-    return {"proposal": best, "tuning": record.tuning_score(best), "n_seeds": record.tables.ranked_seeds(best)}
+    seeds = record.tables.ranked_seeds(best)
+    return {"proposal": best, "tuning": record.tuning_score(best), "n_seeds": seeds}
 
 
 def status_text(view: StudyView) -> str:

@@ -1,4 +1,4 @@
-"""The plan of a build, a study without a search, and its cost."""
+"""The plan of a build, and what it costs."""
 
 from __future__ import annotations
 
