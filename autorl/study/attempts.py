@@ -104,11 +104,6 @@ class Attempts:
 
     # -- losses ------------------------------------------------------------------------------------
 
-    @property
-    def losses(self) -> dict[SegmentId, dict[str, int]]:
-        """Workers that segments took down, by host."""
-        return {segment: dict(hosts) for segment, hosts in self._losses.items()}
-
     def count_loss(self, segment: SegmentId, host: str, *, preempted: bool) -> None:
         """Count a lost worker against its segment, unless its host was preempted."""
         if not preempted:

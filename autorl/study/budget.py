@@ -9,7 +9,7 @@ from autorl.core.plain_text import counted
 from autorl.core.types import Outcome, ProposalId, SegmentId, Status
 from autorl.store.events import BudgetExtended, SegmentEnded, SessionBegun, StudyEvent
 from autorl.study.lineage import Lineage
-from autorl.study.spec import MOST_RUNS, Spec
+from autorl.study.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,6 @@ class Spent:
         if budget.configurations is not None:
             return self.begun / (budget.configurations + self.extra_runs)
         return self.charged_steps / self.budget_steps(spec)
-
-
-def is_extension(runs: float) -> bool:
-    """Tell whether a budget can be larger by so many runs.
-
-    It must be a positive number that a study can hold.
-    """
-    return not isinstance(runs, bool) and 0 < runs <= MOST_RUNS  # False for NaN
 
 
 class Charges:

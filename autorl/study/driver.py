@@ -205,11 +205,6 @@ class Driver(Search):
         if self.work.damaged and parent is not None:
             self.queue.touch([parent])
 
-    @property
-    def unsettled(self) -> int:
-        """Number of proposals whose outcome was not observed yet."""
-        return len(self.queue)
-
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """Return the step that the tuning seeds of a proposal choose.
 

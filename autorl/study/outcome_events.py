@@ -66,11 +66,23 @@ def ended(
     reductions = None
     if not outcome.status.failed:
         reductions = tuple(judge.reductions(join(outcome)))
+    proposal = segment.id.proposal
+    run, parent_run = lineage.run_ids(proposal, segment.role, segment.seed)
+    place = SegmentPlace(
+        segment=segment.id,
+        run_id=run,
+        role=segment.role,
+        algorithm=segment.trainer.name,
+        environment=segment.environment.id,
+        parent_run=parent_run,
+        start_step=lineage.run(proposal).start_step,
+        member=lineage[proposal].member,
+        parent=None if segment.parent is None else segment.parent.segment,
+        from_step=segment.start,
+    )
     # The log is of one study: which, is said where an executor serves several.
     fence = dataclasses.replace(outcome.fence, study="")
-    return SegmentEnded(
-        dataclasses.replace(outcome, fence=fence), _place(segment, lineage), reductions
-    )
+    return SegmentEnded(dataclasses.replace(outcome, fence=fence), place, reductions)
 
 
 def agree(first: Outcome, again: Outcome) -> bool:
@@ -86,20 +98,3 @@ def agree(first: Outcome, again: Outcome) -> bool:
         if report.step in recorded
     ]
     return first.reached == again.reached and all(equal)
-
-
-def _place(segment: Segment, lineage: Lineage) -> SegmentPlace:
-    proposal = segment.id.proposal
-    run, parent_run = lineage.run_ids(proposal, segment.role, segment.seed)
-    return SegmentPlace(
-        segment=segment.id,
-        run_id=run,
-        role=segment.role,
-        algorithm=segment.trainer.name,
-        environment=segment.environment.id,
-        parent_run=parent_run,
-        start_step=lineage.run(proposal).start_step,
-        member=lineage[proposal].member,
-        parent=None if segment.parent is None else segment.parent.segment,
-        from_step=segment.start,
-    )

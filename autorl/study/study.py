@@ -49,7 +49,7 @@ from autorl.store.events import (
 from autorl.store.log import EPOCH
 from autorl.store.offsite import Offsite, check_free
 from autorl.store.tables import StudyTables
-from autorl.study.budget import is_extension, refunded_text
+from autorl.study.budget import refunded_text
 from autorl.study.callbacks import CallbackEntry, Listeners, check_callbacks, make_callbacks
 from autorl.study.driver import Driver
 from autorl.study.folder.checks import check_covers_folder, check_space
@@ -238,7 +238,7 @@ class Study:
             InputError: the budget is counted in something else, `runs` is no number above 0 or too
                 large, or nothing would be trained with so many. Nothing is recorded then.
         """
-        if not is_extension(runs):
+        if isinstance(runs, bool) or not 0 < runs <= MOST_RUNS:  # so is NaN
             raise InputError(
                 f"expected more runs, a number up to {MOST_RUNS:,}, got {runs:g}", key="--runs"
             )
@@ -510,7 +510,7 @@ class Study:
         return Progress(
             phase=phase,
             proposals=len(driver.lineage),
-            settled=len(driver.lineage) - driver.unsettled,
+            settled=len(driver.lineage) - len(driver.queue),
             running=len(driver.work.in_flight),
             finished_segments=finished,
             # Racing charges a proposal's further seeds when it is settled, above the budget too.

@@ -59,6 +59,7 @@ class Work:
         saved: checkpoints on disk, by the segment that wrote them.
         fresh: outcomes since it was last looked which checkpoints can go.
         files: what attempts have written.
+        damaged: checkpoints that were seen to be damaged in this session.
     """
 
     def __init__(self, spec: Spec, journal: Journal, lineage: Lineage, judge: Judge) -> None:
@@ -78,7 +79,7 @@ class Work:
         self._ready: list[Segment] = []
         self._superseded: list[Segment] = []
         self._told_of: set[str] = set()
-        self._damaged = DamagedCheckpoints(self._store)
+        self.damaged = DamagedCheckpoints(self._store)
         self._aside_bytes = 0
         # Checkpoints that the next link of a chain, which is trained again, will continue.
         self._regained: set[SegmentId] = set()
@@ -108,7 +109,7 @@ class Work:
         outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
         self.files.end(segment)
         if outcome.damage and segment.parent is not None:
-            self._damaged.add(segment.parent.segment, outcome.damage)
+            self.damaged.add(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
         if outcome.status.failed and not self._fails(segment, outcome):
             return False
@@ -125,7 +126,7 @@ class Work:
         if segment.parent is None and start:
             link = self._lineage[segment.id.proposal].resume_from
             parent = None if link is None else SegmentId(link, segment.seed)
-            notes = (*outcome.notes, self._damaged.why_from_start(parent))
+            notes = (*outcome.notes, self.damaged.why_from_start(parent))
             outcome = dataclasses.replace(outcome, notes=notes)
         join_chain = functools.partial(self._curve_to, segment)
         nominal = 0 if segment.parent is None else start
@@ -223,22 +224,18 @@ class Work:
                 is of another run.
         """
         first = self._outcomes[segment.id]
+        why = "" if agree(first, again) else "has other values than those recorded"
         if again.status is not Status.DONE or again.checkpoint is None:
             why = f"ended as {again.status}: {again.message}"
-        elif not agree(first, again):
-            why = "has other values than those recorded"
-        else:
-            note = TRAINED_AGAIN.format(segment=segment.id)
-            self._journal.record(
-                CheckpointRegained(segment.id, again.checkpoint, again.cost, (note,))
+        if why or again.checkpoint is None:
+            raise StudyError(
+                f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded "
+                "is kept"
             )
-            self._damaged.remove(segment.id)
-            self._regained.add(segment.id)
-            return
-        raise StudyError(
-            f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is "
-            "kept"
-        )
+        note = TRAINED_AGAIN.format(segment=segment.id)
+        self._journal.record(CheckpointRegained(segment.id, again.checkpoint, again.cost, (note,)))
+        self.damaged.remove(segment.id)
+        self._regained.add(segment.id)
 
     # -- out: segments -----------------------------------------------------------------------------
 
@@ -282,7 +279,7 @@ class Work:
         before = [SegmentId(earlier, seed, end) for earlier, end in path[-2:-1]]
         parent = self._outcomes[before[0]] if before else None
         if parent is not None and not self._available(parent.segment) and self._changed(link, seed):
-            if parent.segment in self._damaged.unmoved:
+            if parent.segment in self.damaged.unmoved:
                 return  # a running segment reads what lies there
             if again or parent.segment in self.saved:
                 self._request_link(path[:-1], seed, role, last=False, again=True)
@@ -476,11 +473,6 @@ class Work:
         segments = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
         return next((segment for segment in segments if segment in self._outcomes), None)
 
-    @property
-    def damaged(self) -> bool:
-        """Say whether a checkpoint was seen to be damaged in this session."""
-        return bool(self._damaged)
-
     def continued(self) -> set[SegmentId]:
         """Return the segments whose checkpoints training goes on from.
 
@@ -534,7 +526,7 @@ class Work:
     def _available(self, segment: SegmentId) -> bool:
         """Say whether a segment left a checkpoint that is still there."""
         saved = self.saved.get(segment)
-        if saved is None or segment in self._damaged:
+        if saved is None or segment in self.damaged:
             return False
         # The caller's own are not looked for. One in a storage is missed when it is fetched.
         path = saved.path
@@ -542,6 +534,6 @@ class Work:
 
     def _set_aside_damaged(self) -> None:
         """Move damaged checkpoints that no running segment reads out of the way."""
-        if self._damaged.unmoved:
-            self._damaged.set_aside(self.saved, self._parents_in_flight())
+        if self.damaged.unmoved:
+            self.damaged.set_aside(self.saved, self._parents_in_flight())
             self._aside_bytes = self.files.bytes_aside()

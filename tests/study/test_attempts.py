@@ -56,4 +56,4 @@ def test_three_hosts_or_one_too_often_make_a_segment_at_fault(retries, losses, a
     assert attempts.at_fault(FIRST) is at_fault
     assert not attempts.at_fault(SECOND)
     counted = {host: losses.count(host) for host in losses if host.islower()}
-    assert attempts.losses == ({FIRST: counted} if counted else {})
+    assert attempts._losses == ({FIRST: counted} if counted else {})

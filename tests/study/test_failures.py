@@ -182,7 +182,7 @@ def test_a_disk_that_fails_while_saving_is_tried_again_then_ends_the_session(tmp
     study = Study.open(tmp_path / "full")
     study.run(executor=Full(study.load, np.random.default_rng(0)))
     assert tables(study) == tables(whole)
-    assert study.driver.work.attempts.losses == {}
+    assert study.driver.work.attempts._losses == {}
     assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(4,)]
     study.close()
     whole.close()

@@ -264,7 +264,7 @@ def test_hosts_are_counted_over_restarts(monkeypatch, tmp_path):
         study.record(replace(failure(segment, Status.LOST, "gone", 0.0), host=host))
     study.close()
     study = flat(monkeypatch, tmp_path / "study")
-    assert study.driver.work.attempts.losses == {"1.0": {"a": 1, "b": 1}}
+    assert study.driver.work.attempts._losses == {"1.0": {"a": 1, "b": 1}}
     pool = Hosts(study.load, [("c", False), ("d", False)])
     study.run(executor=pool)
     assert study.driver.work.outcome_of("1.0").status is Status.LOST

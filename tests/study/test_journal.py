@@ -65,7 +65,7 @@ def state_of(driver, tests, models):
         ),
         "outcomes": work._outcomes,
         "saved": (work.saved, work._sizes.total()),
-        "lost": work.attempts.losses,
+        "lost": work.attempts._losses,
         "tested": (tests.named, tests.latest, tests._tested),
         "models": models.candidates,
         "optimizer": list(driver._optimizer.history),

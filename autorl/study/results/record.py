@@ -24,7 +24,6 @@ from autorl.core.types import (
     SearchEnd,
     SegmentId,
     StudyError,
-    schedule_of,
 )
 from autorl.optimizers import find
 from autorl.optimizers.base import BaseOptimizer
@@ -233,13 +232,7 @@ class StudyRecord:
         Raises:
             StudyError: there is no such proposal.
         """
-        chain: list[tuple[Config, int]] = []
-        number: ProposalId | None = proposal
-        while number is not None:
-            link = self.tables.link(number)
-            chain.append((Config(link.values), link.until))
-            number = link.resume_from
-        return schedule_of(reversed(chain))
+        return self.lineage([proposal]).schedule(proposal)
 
     # -- who proposed ------------------------------------------------------------------------------
 

@@ -172,52 +172,35 @@ def check_workers(spec: Spec) -> None:
         raise InputError(message, key="executor.workers")
 
 
-def check_racing(spec: Spec) -> None:
-    """Check the numbers of seeds between which proposals race.
+def check_seed_rule(spec: Spec) -> None:
+    """Check with how many seeds proposals begin and end.
 
     Raises:
-        InputError: they race from more seeds than they may end with, or to more than there are.
+        InputError: they end with fewer seeds than they begin with or with more than there are, an
+            adaptive study has no more seeds or no end to plan with, or a study with other seeds
+            says which share of its budget confirms.
     """
     section = spec.evaluation
+    rule = section.seeds
     have = len(spec.plan.tuning)
     if section.max is not None and section.max < section.min:
         raise InputError(
             f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max"
         )
-    if section.seeds == "racing" and max(section.max or 1, section.min) > have:
-        raise InputError(
-            f"racing up to more seeds than the {have} in seeds.tuning", key="evaluation"
-        )
-
-
-def check_adaptive(spec: Spec) -> None:
-    """Check that an adaptive study can give the best few more seeds.
-
-    Raises:
-        InputError: there are no more seeds or no end to plan with, or a study with other seeds says
-            which share of its budget confirms.
-    """
-    section = spec.evaluation
-    have = len(spec.plan.tuning)
-    if section.seeds != "adaptive":
-        if section.share is not None:
-            raise InputError(
-                f"is of `seeds: adaptive`, not of {section.seeds!r}", key="evaluation.share"
-            )
-        return
-    if (section.max or 0) > have:
-        raise InputError(
-            f"adaptive up to more seeds than the {have} in seeds.tuning", key="evaluation"
-        )
-    most = section.max or have
-    if most <= section.min:
-        raise InputError(
+    if section.share is not None and rule != "adaptive":
+        raise InputError(f"is of `seeds: adaptive`, not of {rule!r}", key="evaluation.share")
+    problem = None
+    if rule != "fixed" and max(section.max or 1, section.min) > have:
+        problem = f"{rule} up to more seeds than the {have} in seeds.tuning"
+    elif rule == "adaptive" and (most := section.max or have) <= section.min:
+        problem = (
             f"adaptive needs more seeds for the best than the {section.min} of every proposal: "
-            f"got {most} (evaluation.max, seeds.tuning)",
-            key="evaluation",
+            f"got {most} (evaluation.max, seeds.tuning)"
         )
-    if math.isinf(spec.full_runs) and spec.budget.hours is None:
-        raise InputError("adaptive needs a budget, of which it keeps a share", key="evaluation")
+    elif rule == "adaptive" and math.isinf(spec.full_runs) and spec.budget.hours is None:
+        problem = "adaptive needs a budget, of which it keeps a share"
+    if problem is not None:
+        raise InputError(problem, key="evaluation")
 
 
 def check_budget(spec: Spec) -> None:
