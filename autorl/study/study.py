@@ -118,6 +118,7 @@ class Study:
     Attributes:
         trust: whether pickles in checkpoints are opened that this installation did not write: they
             can run anything.
+        stored: the study file as it was stored, without test seeds that were added since.
         function: of the caller that trains; None where trainers are loaded by name.
     """
 
@@ -129,7 +130,7 @@ class Study:
         self.load: Load = load or trainer_loader(spec)
         self._begun = time.monotonic()
         self.tables = StudyTables(store.query)
-        self._file = spec
+        self.stored = spec
         self._copies: BackupCopies | None = None  # of the session
         self._pause = 0.0  # before more segments begin
         self.listeners = Listeners((), spec, None, lambda: self.driver.lineage)
@@ -140,7 +141,7 @@ class Study:
 
     def _fold(self) -> None:
         """Bring everything to where the stored events leave it."""
-        self.spec = with_added_test_seeds(self._file, self.tables)
+        self.spec = with_added_test_seeds(self.stored, self.tables)
         self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
         self.journal = Journal(self.store)
         self.driver = Driver(self.spec, self.journal, self.optimizer, self.hours)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autorl.core.types import InputError
+from autorl.executors.worker import Load
 from autorl.space import parse_document
 from autorl.store import Store
 from autorl.store.checkpoints import sync_tree
@@ -29,29 +30,38 @@ from autorl.study.spec import Spec
 from autorl.study.study import Study
 
 
-def create_or_open(spec: Spec, folder: Path, *, option: str, ignoring: Sequence[str] = ()) -> Study:
+def create_or_open(
+    spec: Spec,
+    folder: Path,
+    load: Load | None = None,
+    *,
+    option: str | None = None,
+    ignoring: Sequence[str] = (),
+) -> Study:
     """Create the study in `folder`, or open it where it was begun.
 
     Args:
         spec: the study.
         folder: where it is kept.
-        option: of the command line, by which another folder is chosen.
+        load: builds trainers.
+        option: of the command line, by which another folder is chosen; None in Python.
         ignoring: sections of the study file that may have changed since.
 
     Raises:
         InputError: the folder holds another study.
     """
     if not holds_study(folder):
-        return Study.create(spec, folder)
-    study = Study.open(folder)
+        return Study.create(spec, folder, load)
+    study = Study.open(folder, load)
     ignored = dict.fromkeys(ignoring)
-    stored = study.spec.model_copy(update=ignored)
-    # Resuming another study would give its table under this one's name.
-    if not spec.model_copy(update=ignored).same_study(stored):
+    # Resuming another study would give its table under this one's name. Test seeds that were added
+    # since are no other study.
+    if not spec.model_copy(update=ignored).same_study(study.stored.model_copy(update=ignored)):
         study.close()
-        raise InputError(
-            f"holds another study: choose another folder with {option}", file=str(folder)
-        )
+        refusal = f"holds another study: choose another folder with {option}"
+        if option is None:
+            refusal = "holds a study of another file: choose another folder, or `resume` it"
+        raise InputError(refusal, file=str(folder))
     return study
 
 

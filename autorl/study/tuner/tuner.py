@@ -14,25 +14,17 @@ from typing import Self
 
 from autorl.core.plain_text import shown
 from autorl.core.seeds import SeedPlan
-from autorl.core.types import (
-    Checkpoint,
-    InputError,
-    Outcome,
-    Report,
-    Segment,
-    Status,
-    TrainerSpec,
-    step_problem,
-)
+from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
+from autorl.executors.worker import Load
 from autorl.optimizers.registry import DEFAULT
 from autorl.store.events import ConfigEnqueued
-from autorl.store.folder import holds_study
 from autorl.store.lock import lock_holder
 from autorl.study import Progress, Result, Study
 from autorl.study.callbacks import CallbackEntry
+from autorl.study.folder.opening import create_or_open
 from autorl.study.function_runs import FunctionRuns
 from autorl.study.results.record import search_end_text
-from autorl.study.spec import UNLIMITED, Spec, load_spec, thaw
+from autorl.study.spec import UNLIMITED, Spec, load_spec
 from autorl.study.spec.arguments import (
     check_direction,
     check_options,
@@ -516,26 +508,16 @@ class _Caller(Trainer):
         raise InputError("the trials of an embedded tuner are trained by its caller")
 
 
-def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Trainer] | None) -> Study:
+def _study(spec: Spec, folder: Path | None, load: Load | None) -> Study:
     """Open the study in `folder`, or begin it there.
 
     If there is no folder, it is in memory.
     """
-    if folder is None:
-        if spec.storage is not None:
-            raise InputError("needs a folder for the database: give `out`", key="storage")
-        return Study.in_memory(spec, load)
-    if not holds_study(folder):
-        return Study.create(spec, folder, load)
-    study = Study.open(folder, load)
-    file = folder / "study.yaml"
-    # As it was stored: test seeds that were added since are no other study.
-    if not spec.same_study(thaw(file.read_text(encoding="utf-8"), str(file))):
-        study.close()
-        raise InputError(
-            "holds a study of another file: choose another folder, or `resume` it", file=str(folder)
-        )
-    return study
+    if folder is not None:
+        return create_or_open(spec, folder, load)
+    if spec.storage is not None:
+        raise InputError("needs a folder for the database: give `out`", key="storage")
+    return Study.in_memory(spec, load)
 
 
 def _function_study(
