@@ -13,6 +13,7 @@ import shutil
 import stat
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,6 +45,15 @@ def disk_errors(error: BaseException | None) -> Iterator[OSError]:
         error = error.__cause__ or error.__context__
 
 
+def _is_native(error: BaseException) -> bool:
+    """Tell whether native code of torch or safetensors failed at a file: it tells no errno."""
+    if type(error).__name__ == "SafetensorError":
+        return True
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    module = frame.f_globals.get("__name__")
+    return isinstance(error, RuntimeError) and module == "torch.serialization"
+
+
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
     """Turn what a disk answers to a reader into a `StorageError`.
@@ -56,6 +66,8 @@ def reading(folder: Path) -> Iterator[None]:
         for cause in disk_errors(error):
             if not isinstance(cause, NOT_THERE):
                 raise _storage_error(folder, "read", cause) from error
+        if _is_native(error):
+            raise _storage_error(folder, "read", error) from error
         raise
 
 
@@ -105,7 +117,7 @@ def written(folder: Path, *, theirs: bool = False) -> Iterator[None]:
     except StorageError:
         raise
     except Exception as error:
-        cause = None if theirs else next(disk_errors(error), None)
+        cause = None if theirs else next(disk_errors(error), error if _is_native(error) else None)
         try:
             # Nobody sees it, and a kill leaves nothing.
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -119,8 +131,9 @@ def written(folder: Path, *, theirs: bool = False) -> Iterator[None]:
         raise _storage_error(folder, "written", cause) from error
 
 
-def _storage_error(folder: Path, what: str, cause: OSError) -> StorageError:
-    return StorageError(f"{folder} cannot be {what} ({one_line(cause.strerror or cause)})")
+def _storage_error(folder: Path, what: str, cause: BaseException) -> StorageError:
+    answer = getattr(cause, "strerror", None) or cause
+    return StorageError(f"{folder} cannot be {what} ({one_line(answer)})")
 
 
 @contextmanager

@@ -166,19 +166,51 @@ def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, t
     load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
 
 
-@pytest.mark.parametrize("writes", ["create_model_card", "_save_rng_state"])  # TRL, transformers
-def test_a_disk_that_is_busy_while_trl_saves_is_the_disks(folder, tmp_path, monkeypatch, writes):
+def busy(*given, **named):
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def full(*given, **named):
+    """torch's native writer tells no errno."""
+    import torch
+
+    torch.save({"weights": torch.zeros(100_000)}, "/dev/full")
+
+
+@pytest.mark.parametrize(
+    ("writes", "fails"),
+    [
+        ("create_model_card", busy),  # TRL's
+        ("_save_rng_state", busy),  # transformers'
+        ("_save_optimizer_and_scheduler", full),
+    ],
+)
+def test_a_disk_that_fails_while_trl_saves_is_the_disks(
+    folder, tmp_path, monkeypatch, writes, fails
+):
     """A probe finds the disk well a moment later: the error still is not the configuration's."""
     from trl import DPOTrainer
 
-    def busy(*given, **named):
-        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-    monkeypatch.setattr(DPOTrainer, writes, busy)
+    monkeypatch.setattr(DPOTrainer, writes, fails)
     place = environment(folder, "pairs", **LEARNT)
     saves = {"folder": str(tmp_path / "one"), "scratch": str(tmp_path / ".tmp-one"), "save": True}
-    with pytest.raises(StorageError, match="busy"):
+    with pytest.raises(StorageError, match="cannot be written"):
         train(segment("trl/dpo", SMALL, place, **saves))
+
+
+def test_a_disk_that_fails_while_trl_reads_is_the_disks(folder, tmp_path, monkeypatch):
+    """The state is read before training has begun, random streams after."""
+    from transformers import TrainerState
+    from trl import DPOTrainer
+
+    place = environment(folder, "pairs", **LEARNT)
+    first = segment("trl/dpo", SMALL, place, folder=str(tmp_path / "one"), save=True)
+    saved = {"parent": train(first).checkpoint, "start": 2, "until": 4, "evaluate_at": (4,)}
+    for owner, name in ((TrainerState, "load_from_json"), (DPOTrainer, "_load_rng_state")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, busy)
+            with pytest.raises(StorageError, match="cannot be read"):
+                train(segment("trl/dpo", SMALL, place, **saved))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from autorl.core.seeds import integer_seed
 from autorl.core.types import InputError, Outcome, Report, Segment
-from autorl.store.checkpoints import written
+from autorl.store.checkpoints import reading, written
 from autorl.trainers._streams import seed_global
 from autorl.trainers.language.models import (
     load_policy,
@@ -60,6 +61,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
 
     trl: Any
     applied: Mapping[str, Any] | None = None
+    begun = False
 
     def __init__(
         self,
@@ -96,7 +98,8 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
         self.build(arguments, seed)
         try:
-            self.trl.train(resume_from_checkpoint=segment.parent and segment.parent.path)
+            with self._reading_parent():
+                self.trl.train(resume_from_checkpoint=segment.parent and segment.parent.path)
         # torch raises where it samples from NaN: with weights that are finite it is another failure
         except RuntimeError:
             if is_finite(self.policy):
@@ -106,6 +109,20 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         step = int(self.trl.state.global_step)
         saved = Path(folder) / f"checkpoint-{step}"
         return self.ended(step, self.applied or {}, lambda: self.save(step, saved))
+
+    @contextmanager
+    def _reading_parent(self) -> Iterator[None]:
+        """Say that the disk fails where it does before training has begun.
+
+        Until then the parent's checkpoint alone is read, and no code of the user runs.
+        """
+        try:
+            yield
+        except Exception:
+            if self.segment.parent is None or self.begun:
+                raise
+            with reading(Path(self.segment.parent.path)):
+                raise
 
     def build(self, arguments: TrainingArguments, seed: int) -> None:
         """Build TRL's trainer, at step 0.
@@ -144,6 +161,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
     ) -> None:
+        self.begun = True
         control.should_training_stop |= self.evaluate(state.global_step)
 
     def on_step_begin(
@@ -242,9 +260,11 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
             """Nothing leaves the machine."""
 
         def _load_rng_state(self, checkpoint: str | None) -> None:
-            if fork is None:
-                super()._load_rng_state(checkpoint)
-            else:
+            if fork is None and checkpoint is not None:
+                # transformers reads it after training has begun
+                with reading(Path(checkpoint)):
+                    super()._load_rng_state(checkpoint)
+            elif fork is not None:
                 seed_global(fork)
 
         def _save_checkpoint(self, *arguments: object, **named: object) -> None:
