@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def build(folder: Path) -> Path | None:
     library = folder / "failing_disk.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f".{os.getpid()}.so"
+        part = folder / f".{os.getpid()}-{threading.get_ident()}.so"
         command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(part), str(SOURCE), "-ldl"]
         subprocess.run(command, check=True)
         part.replace(library)
