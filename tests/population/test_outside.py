@@ -123,7 +123,7 @@ def test_returns_are_those_of_the_task_below_the_wrappers(tmp_path):
     assert not np.array_equal(
         arrays_of(plain)["member.parameters"], arrays_of(halved)["member.parameters"]
     )
-    with pytest.raises(InputError, match="observations by"):
+    with pytest.raises(InputError, match=r"environment\.wrappers: the checkpoint is of"):
         trained(
             _segment(
                 tmp_path / "other",
