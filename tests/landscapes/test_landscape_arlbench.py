@@ -333,3 +333,14 @@ def test_the_published_runs_import_in_one_command(tmp_path):
         method = each.id.split("/")[0].removeprefix("arlbench-")
         assert each.rows["runs"] == counts[method]
     assert validate([tmp_path / each.id for each in manifests]) == []
+
+
+@with_data
+def test_the_demonstration_of_overtuning(real):
+    """Chosen by IQM on seeds 0-4: configuration 8 is the first of those tied at 500; the test IQM of it is 370.73."""
+    data = load_landscape("arlbench/dqn/CartPole-v1", real)
+    tied = data.top(256, "tuning", "iqm")
+    tied = tied[tied.tuning_iqm == 500.0]
+    assert tied.config_id.min() == 8
+    assert tied[tied.config_id == 8].test_iqm.item() == pytest.approx(370.73, abs=0.01)
+    assert data.best("tuning", "iqm").test < 400

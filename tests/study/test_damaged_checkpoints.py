@@ -56,6 +56,15 @@ def remove_files(folder):
 DAMAGES = [flip, truncate, empty, remove_files]
 
 
+def exchange(checkpoints):
+    """Every checkpoint gets the contents of the next."""
+    folders = sorted(path for path in checkpoints.iterdir() if path.is_dir())
+    for folder in folders:
+        folder.rename(folder.with_name(f"moving {folder.name}"))
+    for folder, other in zip(folders, [*folders[1:], folders[0]], strict=True):
+        folder.with_name(f"moving {folder.name}").rename(other)
+
+
 def interrupted(folder, events, **changes):
     """The checkpoints of a study that stopped after so many events."""
     return part_of(folder, events, **changes) / "checkpoints"
@@ -231,3 +240,47 @@ def test_a_folder_is_moved_only_when_nobody_reads_it_any_more(monkeypatch, tmp_p
         ("done",)
     ]
     study.close()
+
+
+def test_exchanged_checkpoints_are_not_trained_on(tmp_path, capsys):
+    run_small(tmp_path / "whole", **ASHA)
+    checkpoints = interrupted(tmp_path / "damaged", 30, **ASHA)
+    exchange(checkpoints)
+    assert scores(resumed(tmp_path / "damaged")) == scores(table(tmp_path / "whole"))
+    assert "differs from what was saved" in capsys.readouterr().err
+
+
+def test_damage_ends_like_a_deleted_folder(tmp_path):
+    """The one mechanism: tables are equal but for the note that says why a run began anew."""
+    checkpoints = interrupted(tmp_path / "deleted", 30, **ASHA)
+    shutil.copytree(tmp_path / "deleted", tmp_path / "flipped")
+    for folder in list(checkpoints.iterdir()):
+        shutil.rmtree(folder)
+        flip(tmp_path / "flipped" / "checkpoints" / folder.name)
+    deleted, flipped = resumed(tmp_path / "deleted"), resumed(tmp_path / "flipped")
+    notes = [
+        (before[11], after[11])
+        for before, after in zip(deleted["segments"], flipped["segments"], strict=True)
+        if before != after
+    ]
+    assert notes
+    for before, after in notes:
+        assert before == "no checkpoint to continue: trained from step 0"
+        assert after.startswith("checkpoint ")
+        assert after.endswith("differs from what was saved): trained from step 0")
+    deleted["segments"] = [(*row[:11], *row[12:]) for row in deleted["segments"]]
+    flipped["segments"] = [(*row[:11], *row[12:]) for row in flipped["segments"]]
+    assert deleted == flipped
+
+
+def test_a_kill_after_the_move_ends_with_the_same_scores(tmp_path):
+    run_small(tmp_path / "whole", **ASHA)
+    for folder in list(interrupted(tmp_path / "killed", 30, **ASHA).iterdir()):
+        flip(folder)
+    for _ in range(4):
+        study = Study.open(tmp_path / "killed")
+        stop_after(study, 3)
+        with pytest.raises(StoppedError):
+            study.run()
+        study.close()
+    assert scores(resumed(tmp_path / "killed")) == scores(table(tmp_path / "whole"))

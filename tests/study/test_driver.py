@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
 
 from autorl.core import seeds
-from autorl.core.types import Scored, Status, StudyError, Wait
+from autorl.core.types import Proposed, Scored, Status, StudyError, Wait
 
 
 def expected_order(n, lag):
@@ -134,3 +134,26 @@ def test_a_cut_run_has_the_curve_of_an_uncut_one(monkeypatch):
         (100,),
     ]
     assert cut.driver.ranking[2].values == whole.driver.ranking[0].values
+
+
+def test_proposals_are_durable_before_the_optimizer_sees_them_and_before_work_starts(monkeypatch):
+    stored = []
+
+    def before(segment):
+        assert int(segment.id.split(".")[0]) in [
+            row[0] for row in study.store.query("SELECT proposal FROM proposals")
+        ]
+
+    class Checking(Scripted):
+        def observe(self, event):
+            if isinstance(event, Proposed):
+                stored.append(
+                    study.store.query("SELECT COUNT(*) FROM proposals")[0][0] == event.id + 1
+                )
+            super().observe(event)
+
+    study = study_with(
+        monkeypatch, toy_spec(), Checking(lambda number, seen: full(0.5)), Toy(before=before)
+    )
+    run(study)
+    assert stored == [True] * 8

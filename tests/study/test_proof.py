@@ -272,3 +272,11 @@ def test_a_second_driver_on_a_disk_without_locks_ends_with_one_line(tmp_path, mo
     first.run()
     for study in (first, second):
         study.close()
+
+
+def test_two_events_that_were_exchanged_are_noticed(tmp_path):
+    folder = part_of(tmp_path / "s", 14)
+    for old, new in ((7, 99), (8, 7), (99, 8)):
+        change(folder, "UPDATE event SET seq = ? WHERE seq = ?", new, old)
+    with pytest.raises(InputError, match="event 7 is not what was recorded"):
+        Study.open(folder)

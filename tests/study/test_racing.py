@@ -219,3 +219,9 @@ def test_a_new_seed_of_a_chain_has_the_same_cuts(tmp_path, optimizer):
     )
     assert all(len(set(cuts.values())) == 1 for cuts in grown.values())
     study.close()
+
+
+def test_only_the_shared_seeds_are_compared():
+    """The incumbent is far better on the seeds the challenger does not have."""
+    race = Racing(tuple(range(4)), 1, 4)
+    assert race.more(values([0.6]), values([0.5, 9.0, 9.0, 9.0])) == (1,)

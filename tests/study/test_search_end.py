@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from study_support import part_of, run_small, small_spec
+from study_support import StoppedError, part_of, run_small, small_spec
 
 from autorl.core.types import SearchEnd, StudyError
 from autorl.report.html import result_blocks
@@ -140,3 +140,25 @@ def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
     stands = r"stopped because the first 3 proposals failed.*: go on with `autorl resume"
     assert re.search(stands, status_text(view))
     view.close()
+
+
+def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
+    study = Study.create(small_spec(**FEW, **ONE, optimizer=GRID), tmp_path / "study")
+    record = study.journal.record
+
+    def until_frozen(event):
+        record(event)
+        if isinstance(event, CandidatesFrozen):
+            raise StoppedError
+
+    study.journal.record = until_frozen
+    with pytest.raises(StoppedError):
+        study.run()
+    study.close()
+    study = Study.open(tmp_path / "study")
+    assert study.driver.search_end is SearchEnd.OPTIMIZER
+    study.run()
+    assert reasons(study, StudyFinished) == [SearchEnd.OPTIMIZER]
+    study.add_test_seeds(2)
+    assert study.run(search=False).search_end is SearchEnd.OPTIMIZER
+    study.close()

@@ -4,6 +4,7 @@ import itertools
 import pickle
 import re
 from contextlib import closing
+from pathlib import Path
 
 import made_landscapes
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.stats import spearmanr
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.landscapes import Landscape, Objective
 from autorl.landscapes.benchmark import Surrogate
+from autorl.landscapes.importers import import_any
 from autorl.study import Study
 from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, Runner, TrainerConformance
@@ -22,6 +24,7 @@ from autorl.trainers import load
 
 ensemble = pytest.importorskip("sklearn.ensemble", reason="the forest is scikit-learn's")
 
+ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes"
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (0, 1, 2, 3, 4), "test": (50, 51, 52, 53, 54)}
 N = 128
@@ -283,3 +286,19 @@ def test_the_same_study_gives_the_same_result_with_processes(landscape):
             found = study.run()
         results.append((found.incumbent, found.tuning, found.test.value))
     assert results[0] == results[1]
+
+
+@pytest.mark.skipif(not ARLBENCH.is_dir(), reason="needs the ARLBench files beside the checkout")
+def test_arlbench_surrogates(tmp_path):
+    """Real landscapes on both sides of the bar, conditionals included."""
+    options = {"tuning_seeds": 5, "namespace": "arlbench", "replace": False}
+    for name in ("cc_cartpole_dqn", "minigrid_unlock_dqn"):
+        import_any(ARLBENCH / f"{name}.csv.gz", tmp_path, **options)
+    data = Landscape(tmp_path / "arlbench/dqn/CartPole-v1")
+    objective = data.surrogate()
+    assert objective.quality.correlation > 0.85
+    rng = np.random.default_rng(0)
+    scores = [objective(objective.space.sample(rng), seed=0) for _ in range(50)]
+    assert 0.0 < min(scores) < 100 < max(scores) <= 500.0
+    with pytest.raises(InputError, match=r"below 0\.7"):
+        Landscape(tmp_path / "arlbench/dqn/MiniGrid-Unlock").surrogate()

@@ -3,6 +3,7 @@
 import pickle
 import shutil
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +16,13 @@ import autorl
 from autorl.core.seeds import FIRST_TEST_SEED
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.landscapes import Landscape
+from autorl.landscapes.importers import import_any
 from autorl.study import Study
 from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, Runner, TrainerConformance
 from autorl.trainers import load
 
+ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes/cc_cartpole_dqn.csv.gz"
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (10, 11, 12, 13, 14), "test": (50, 51, 52)}
 N = 40
@@ -354,3 +357,23 @@ def test_an_objective_is_tuned_like_any_function(landscape):
     assert result.tuning == pytest.approx(expected)
     expected = np.mean([objective(config, seed=100 + seed, role="test") for seed in range(3)])
     assert result.test.value == pytest.approx(expected)
+
+
+@pytest.mark.skipif(not ARLBENCH.is_file(), reason="needs the ARLBench files beside the checkout")
+@pytest.mark.parametrize("optimizer", ["random", "tpe"])
+def test_arlbench_replayed(tmp_path, optimizer):
+    options = {"tuning_seeds": 5, "namespace": "arlbench", "replace": False}
+    (manifest,) = import_any(ARLBENCH, tmp_path, **options)
+    folder = tmp_path / manifest.id
+    data = Landscape(folder)
+    changes = {"fidelity": {"steps": 50_000, "evaluations": 10}, "budget": {"runs": 96}}
+    changes |= {"seeds": {"tuning": 3, "test": 5}, "environment": {"id": "CartPole-v1"}}
+    spec = study_over(folder, data.space, optimizer=optimizer, **changes)
+    with closing(Study.in_memory(spec)) as study:
+        result = study.run()
+    row = data.objective().replay.row(result.incumbent.config)
+    tuning = data.grid.values[row, data.grid.seed_positions("tuning")[:3], -1]
+    assert result.tuning == pytest.approx(float(tuning.mean()), rel=1e-6)
+    test = data.grid.values[row, data.grid.seed_positions("test"), -1]
+    assert result.test.value == pytest.approx(float(test.mean()), rel=1e-6)
+    assert result.tuning > float(np.median(data.grid.values[:, :, -1].mean(axis=1)))

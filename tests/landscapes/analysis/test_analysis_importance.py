@@ -4,9 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from analysis_samples import DATA, arlbench, with_data
 
-from autorl.landscapes.analysis.forest import fit_forest
+from autorl.landscapes import Landscape
+from autorl.landscapes.analysis.forest import fit_forest, landscape_forest
 from autorl.landscapes.analysis.variance import fanova, forest_leaves, variance_shares
+from autorl.landscapes.importers import import_any
 from autorl.space import load_space
 
 MIXED = load_space(
@@ -143,3 +146,16 @@ def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
     assert one.out_of_bag > 0.95
     rng = np.random.default_rng(0)
     assert abs(fitted(MIXED, lambda _: rng.normal()).out_of_bag) < 0.3
+
+
+@with_data
+@pytest.mark.parametrize("name", ["cc_cartpole_dqn", "cc_acrobot_dqn", "cc_cartpole_ppo"])
+def test_the_learning_rate_matters_most_in_arlbenchs_landscapes(tmp_path, name):
+    (manifest,) = import_any(DATA / f"{name}.csv.gz", tmp_path)
+    data = Landscape(tmp_path / manifest.id)
+    forest = landscape_forest(data)
+    assert len(forest.targets) == len(arlbench(name[-3:])[name[:-4]]) == 256
+    table = fanova(forest)
+    assert table.loc[0, "hyperparameter"] == "learning_rate"
+    assert table.loc[0, "importance"] > 0.7
+    assert forest.out_of_bag > 0.8
