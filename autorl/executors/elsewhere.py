@@ -38,8 +38,10 @@ class Code:
             return f"it has Python {self.python}, the driver {driver.python}"
         if self.version != driver.version:
             return f"it has autorl {self.version}, the driver {driver.version}"
-        other = f"({self.source[:12]}, the driver {driver.source[:12]})"
-        return f"its autorl has other source files {other}" if self.source != driver.source else ""
+        hashes = f"{self.source[:12]}, the driver {driver.source[:12]}"
+        if self.source != driver.source:
+            return f"its autorl has other source files ({hashes})"
+        return ""
 
 
 @dataclass(frozen=True)

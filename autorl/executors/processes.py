@@ -209,9 +209,9 @@ def _child(
 def start_output(reader: Connection, log: str) -> threading.Thread:
     """Empty a pipe into a log until nobody has its other end.
 
-    What a worker prints goes through a pipe, not straight into a file: a trainer can print faster
-    than anybody can look at its size, and so can what it starts. A full pipe stops whoever prints,
-    and one whose reader dies with the driver kills it.
+    A worker prints through a pipe, not straight into a file: a trainer and its processes can print
+    faster than the driver can look at the size. A full pipe stops the process that prints, and a
+    pipe whose reader dies with the driver kills it.
     """
     thread = threading.Thread(target=_empty, args=(reader, Path(log)), daemon=True)
     thread.start()

@@ -229,21 +229,22 @@ def told_trial(
 
 
 class _Told:
-    """A part of samplers that are told which parameters exist, instead of looking for them.
+    """Part of a sampler that is told which parameters exist.
 
     Attributes:
-        known: the parameters all trials share, in the order they are drawn; None = look.
+        parameters: what all trials share, in the order they are drawn; None = look.
     """
 
-    known: dict[str, BaseDistribution] | None = None
+    parameters: dict[str, BaseDistribution] | None = None
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        if self.known is None:
-            found: dict[str, BaseDistribution] = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
-            return found
-        return dict(self.known)
+        if self.parameters is not None:
+            return dict(self.parameters)
+        looked_up: dict[str, BaseDistribution]
+        looked_up = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
+        return looked_up
 
 
 class FastTPE(_Told, TPESampler):
@@ -267,7 +268,7 @@ class FastTPE(_Told, TPESampler):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.known = known
+        self.parameters = known
         self._counts = counts
         # With conditions the groups of a candidate are drawn apart, and rules are about the whole.
         if valid is not None and known is not None:
@@ -359,7 +360,7 @@ class FastGP(_Told, GPSampler):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.known = known
+        self.parameters = known
         self._counts = counts
 
     def _sample_relative_impl(

@@ -46,7 +46,7 @@ BEST = 25  # as many as TPE takes for good, whatever the number of results (Berg
 
 
 class ResultSample:
-    """Chooses the results that a model is made of: the best, and a sample of the others.
+    """Chooses the results of a model: the best and a sample.
 
     The densities of TPE hold one kernel for every result, so that an ask costs more with each.
     From `most` results on they are made of as many: the best, which alone make the density of the
@@ -144,7 +144,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         if self.problem.space.conditions:
             return None
-        # Sorted as Optuna's intersection of the trials' parameters is: draws are made in this order.
+        # Sorted like Optuna's intersection of the trials' parameters: the order of draws.
         return {
             name: distribution
             for name, distribution in sorted(self._distributions.items())

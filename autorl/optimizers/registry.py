@@ -224,10 +224,10 @@ def build(
         raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
     of_rule = option_names(stopping)
     _refuse_unknown(options, sorted(of_rule | option_names(cls)), name)
-    own = {key: value for key, value in options.items() if key not in of_rule}
+    of_optimizer = {key: value for key, value in options.items() if key not in of_rule}
     rules = {key: value for key, value in options.items() if key in of_rule}
     made: BaseOptimizer[Any] = stopping(
-        problem, _parse(stopping, rules, name), cls(problem, _parse(cls, own, name))
+        problem, _parse(stopping, rules, name), cls(problem, _parse(cls, of_optimizer, name))
     )
     return made
 

@@ -144,8 +144,8 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         # An enqueued configuration has the meta of the proposal whose place it takes, and the
         # number of a bracket in there is one of the arm that was asked: another may have none.
         inner = [arm.optimizer for arm in self._arms]
-        alone = len(inner) == 1 or not any(isinstance(one, Hyperband) for one in inner)
-        self.takes_enqueued = alone and all(one.takes_enqueued for one in inner)
+        alone = len(inner) == 1 or not any(isinstance(optimizer, Hyperband) for optimizer in inner)
+        self.takes_enqueued = alone and all(optimizer.takes_enqueued for optimizer in inner)
         self._arm_of: dict[ProposalId, Arm] = {}
         self._placed = 0  # initial configurations proposed
         # An arm was at rest when something was proposed: scores chose the arms from then

@@ -180,7 +180,7 @@ def _export_condition(
 def _export_order(
     pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: float
 ) -> Any | None:
-    """Return `parent sign value` of numbers in ConfigSpace's terms, None if never true.
+    """Return `parent sign value` in ConfigSpace's terms, None if never true.
 
     The sign is one of != < <= > >=. ConfigSpace compares strictly, and only with values of the
     domain.
@@ -205,7 +205,8 @@ def _export_order(
     if not parent.accepts(value):
         if (value > parent.bounds[1]) is not (sign[0] == "<"):
             return None
-        sign, limit = ">=", pair[1].lower
+        sign = ">="
+        limit = pair[1].lower
     elif parent.scale == "flipped_log":
         sign = FLIPPED[sign]
     strict = (LessThanCondition if sign[0] == "<" else GreaterThanCondition)(*pair, limit)
@@ -263,18 +264,20 @@ def _forbid(
         sign = FLIPPED[sign]
     first, second = sides
     kind = FORBIDDEN.get(NEGATED[sign] if negate else sign)
-    left = space.hyperparameters.get(first)
+    compared = space.hyperparameters.get(first)
     # A flipped logarithm is exported as 1 - x, which is another side of every comparison.
-    if kind is None or left is None or left.scale == "flipped_log" or not ordered(left, sign):
+    if kind is None or compared is None or not ordered(compared, sign):
+        return None
+    if compared.scale == "flipped_log":
         return None
     if isinstance(part, Relation) and second in space.hyperparameters:
         if space.hyperparameters[second].scale == "flipped_log":
             return None
         relation = getattr(ConfigSpace, f"Forbidden{kind}Relation")
-        return relation(exported[left.name], exported[second])
-    if not left.accepts(second) or not isinstance(second, str | bool | int | float):
+        return relation(exported[compared.name], exported[second])
+    if not compared.accepts(second) or not isinstance(second, str | bool | int | float):
         return None
-    return getattr(ConfigSpace, f"Forbidden{kind}Clause")(exported[left.name], second)
+    return getattr(ConfigSpace, f"Forbidden{kind}Clause")(exported[compared.name], second)
 
 
 def ordered(item: Hyperparameter, sign: str) -> bool:

@@ -76,7 +76,7 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
 
 
 def _joined(rule: Any, write: Any) -> str:
-    """Write the parts of a conjunction between `and` or `or`, each by `write`."""
+    """Write the parts of a conjunction, joined by `and` or `or`."""
     word = " and " if type(rule).__name__.endswith("AndConjunction") else " or "
     return word.join(f"({write(part)})" for part in rule.components)
 

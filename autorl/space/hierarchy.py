@@ -1,4 +1,4 @@
-"""When each hyperparameter is active, and the order in which parents come first."""
+"""When each hyperparameter is active, and the order of parents first."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def parents_first(
             holds. `key` says where.
     """
     named = by_name(hyperparameters)
-    given = list(named)
+    order = list(named)
     placed: dict[str, Hyperparameter] = {}
 
     def place(name: str, path: tuple[str, ...]) -> None:
@@ -89,11 +89,11 @@ def parents_first(
             return
         if name in conditions:
             # In the order of the file, not of the set: hashes and vectors follow this order.
-            for parent in sorted(conditions[name].names, key=given.index):
+            for parent in sorted(conditions[name].names, key=order.index):
                 place(parent, (*path, name))
         placed[name] = named[name]
 
-    for name in given:
+    for name in order:
         place(name, ())
     for name in placed:
         if name in conditions and not _can_be_active(name, list(placed), conditions):

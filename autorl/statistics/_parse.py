@@ -46,7 +46,7 @@ N = TypeVar("N", bound=Named)
 def parsed(
     text: str | N, plain: Mapping[str, N], with_number: Mapping[str, Callable[[float], N]], key: str
 ) -> N:
-    """Return what a text names; a function itself is returned as it is.
+    """Return the function that a text names, or a function itself.
 
     Args:
         text: as in a study file.

@@ -46,7 +46,7 @@ def disk_errors(error: BaseException | None) -> Iterator[OSError]:
 
 
 def _is_native(error: BaseException) -> bool:
-    """Tell whether native code of torch or safetensors failed at a file: it tells no errno."""
+    """Tell whether native code failed at a file, which tells no errno."""
     if type(error).__name__ == "SafetensorError":
         return True
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)

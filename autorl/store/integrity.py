@@ -165,8 +165,8 @@ def table_differences(connection: sqlite3.Connection, until: int) -> list[str]:
         tables = derived.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event'"
         ).fetchall()
-        found = {table: _first_difference(derived, connection, table) for (table,) in tables}
-    return [f"table {table} {text}" for table, text in found.items() if text is not None]
+        texts = {table: _first_difference(derived, connection, table) for (table,) in tables}
+    return [f"table {table} {text}" for table, text in texts.items() if text is not None]
 
 
 def _first_difference(
@@ -178,9 +178,9 @@ def _first_difference(
     try:
         for rows in zip_longest(derived.execute(query), stored.execute(query)):
             if rows[0] != rows[1]:
-                found = [[(name, row[place]) for place, name in key] for row in rows if row]
+                keys = [[(name, row[place]) for place, name in key] for row in rows if row]
                 first = ", ".join(
-                    f"{name} {shown(value, 40)}" for name, value in min(found, key=str)
+                    f"{name} {shown(value, 40)}" for name, value in min(keys, key=str)
                 )
                 return f"does not follow from the events, first at {first}"
     except sqlite3.DatabaseError as error:

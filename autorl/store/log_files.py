@@ -2,9 +2,10 @@
 
 A file keeps the beginning and the end of what a segment printed, whatever prints it.
 
-A worker's standard output and error are a pipe that the driver empties (`autorl.executors.processes`),
-so that nothing a trainer starts can fill the disk: neither native code nor a process of its own has
-the file open. A worker that writes a line of its own into its log therefore prints it (`open_log`).
+A worker's standard output and error are a pipe that the driver empties
+(`autorl.executors.processes`). Nothing that a trainer starts can fill the disk: neither native code
+nor a process of its own has the file open. A worker that writes a line of its own into its log
+therefore prints it (`open_log`).
 """
 
 from __future__ import annotations

@@ -260,14 +260,14 @@ class OptimizerConformance:
         return _factory(self.optimizer, space, self.options, n_objectives, initial)
 
     def run(self, space: Space, n: int | None = None, **how: Any) -> Simulation:
-        """Play it against `score`; `how` is as of `simulate`."""
+        """Play it against `score`, with the options of `simulate`."""
         count = self.proposals if n is None else n
         return simulate(self.factory(space), score(space), count, **how)
 
     def _replays(
         self, factory: Callable[[], BaseOptimizer[Any]], objective: Objective, **how: Any
     ) -> None:
-        """Assert that a study killed at every event equals one that is not."""
+        """Assert that a study killed at every event equals a whole one."""
         uninterrupted = simulate(factory, objective, self.proposals, **how)
         killed = simulate(factory, objective, self.proposals, kill=True, **how)
         assert killed.fingerprint() == uninterrupted.fingerprint()
@@ -385,7 +385,7 @@ class OptimizerConformance:
             return Scored(number, values, reached=proposal.until, resumable=usable)
 
         proposals = simulate(self.factory(space), outcome, self.proposals).proposals
-        resumed = [one.resume_from for one in proposals if one.resume_from is not None]
+        resumed = [p.resume_from for p in proposals if p.resume_from is not None]
         assert all(number % 3 != 1 for number in resumed)
 
     def test_pending_points_are_not_proposed_again(self) -> None:

@@ -94,7 +94,7 @@ def fit_task(task: MappedTask, space: Space, weight: float) -> MappedTask:
 
 
 class Surrogate:
-    """Predicts the scores of a task, by a process that is conditioned on its table."""
+    """Predicts the scores of a task, by a process given its table."""
 
     def __init__(self, task: MappedTask, space: Space) -> None:
         self._columns = Columns(space, task.recorded)

@@ -68,7 +68,7 @@ class Gathered:
     def usable(
         self, make: Callable[[TaskTable], T], key: str, *, named: bool
     ) -> tuple[list[T], tuple[str, ...]]:
-        """Return what is made of the tables, and a line for everything else.
+        """Return what the tables become, and a line for everything else.
 
         Args:
             make: of a table; its `InputError` says why it cannot be used.
@@ -98,7 +98,7 @@ class Gathered:
 
 
 def check_sources(value: object, key: str, what: str, words: Sequence[str]) -> None:
-    """Check what an option says: one of the words, or a list of sources.
+    """Check an option: one of the words, or a list of sources.
 
     Args:
         value: of the option.
@@ -122,7 +122,7 @@ def check_sources(value: object, key: str, what: str, words: Sequence[str]) -> N
 
 
 def gather(value: str | Sequence[str], surroundings: Surroundings, key: str) -> Gathered:
-    """Read what an option says: `auto`, `studies`, `none` or a list of sources.
+    """Read an option: `auto`, `studies`, `none` or a list of sources.
 
     Raises:
         InputError: a source that it names cannot be used.
@@ -184,15 +184,15 @@ def read_curves(data: Dataset) -> Curves | None:
     columns = grid.columns(len(grid.steps) - 1)
     columns = [columns[place] for place in evenly(len(columns), MOST_POINTS)]
     curves = data.manifest.objective.sign * grid.whole_curves("tuning", columns).astype(np.float64)
-    whole = np.asarray(np.isfinite(curves).all(axis=-1))  # (configurations, seeds)
-    for count in range(min(MOST_SEEDS, whole.shape[1]), 0, -1):
-        rows = np.flatnonzero(whole.sum(axis=1) >= count)
+    complete = np.asarray(np.isfinite(curves).all(axis=-1))  # (configurations, seeds)
+    for count in range(min(MOST_SEEDS, complete.shape[1]), 0, -1):
+        rows = np.flatnonzero(complete.sum(axis=1) >= count)
         if len(rows) < FEWEST or not columns:
             continue
         rows = rows[evenly(len(rows), MOST_ROWS)]
         fractions = grid.steps[columns] / grid.steps[-1]
         try:
-            units = unit_scores(np.array([curves[row][whole[row]][:count] for row in rows]))
+            units = unit_scores(np.array([curves[row][complete[row]][:count] for row in rows]))
         except InputError:
             return None
         return Curves(tuple(float(round(fraction, 6)) for fraction in fractions), units)
@@ -311,18 +311,18 @@ def automatic_tables(
     if not algorithms:
         return gathered
     taken: dict[str, str] = {}  # of each table its id and its hash
-    others: dict[str, None] = {}  # what is left out for its algorithm
+    unrelated: dict[str, None] = {}  # left out for the algorithm
     for source in _sources(_bases(folder), studies=studies):
         label = _label(source)
         tables: list[TaskTable] = []
         try:
             for offer in _offers(source):
-                known = taken.get(offer.source, offer.sha256)
+                sha256 = taken.get(offer.source, offer.sha256)
                 if offer.algorithm not in algorithms:
-                    others[source.stem if source.is_file() else offer.source] = None
+                    unrelated[source.stem if source.is_file() else offer.source] = None
                 elif offer.source == without:
                     gathered.skipped.append(f"{offer.source}: the study replays it")
-                elif known != offer.sha256:
+                elif sha256 != offer.sha256:
                     message = f"another table of the id {offer.source} was taken"
                     gathered.skipped.append(f"{label}: {message}")
                 elif offer.source not in taken:
@@ -332,15 +332,15 @@ def automatic_tables(
         else:
             taken |= {table.source: table.sha256 for table in tables}
             gathered.groups.append(tables)
-    if others:
-        names = listed(others, _MOST_NAMED)
+    if unrelated:
+        names = listed(unrelated, _MOST_NAMED)
         gathered.skipped.append(f"{names}: of another algorithm")
     return gathered
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """A table that a source has; the table itself where it is read already."""
+    """A table of a source, itself where it is read already."""
 
     source: str
     algorithm: str
@@ -349,7 +349,7 @@ class _Offer:
 
 
 def _offers(source: Path) -> Iterator[_Offer]:
-    """List the tables of a prior file, or that of a landscape or study.
+    """List the tables of a prior file, a landscape or a study.
 
     Raises:
         InputError: it cannot be read.

@@ -101,8 +101,8 @@ class StudyPrior:
             "see `autorl prior show NAME`"
         )
         used = [
-            f"prior: {task.source} (weight {task.weight:.2f}{', of the family' * own}): {task.note}"
-            for task, own in zip(self.tasks, related, strict=True)
+            f"prior: {task.source} (weight {task.weight:.2f}{', of the family' * kin}): {task.note}"
+            for task, kin in zip(self.tasks, related, strict=True)
         ]
         return (head, *used, *left_out)
 

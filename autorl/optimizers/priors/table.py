@@ -73,7 +73,7 @@ class Curves:
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """Return at most so many places of `count`, evenly spread, the first and the last among them."""
+    """Return at most `most` places of `count`, from end to end."""
     places = np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
     return np.unique(places)
 
