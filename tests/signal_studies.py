@@ -15,6 +15,7 @@ ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 MARKER = "AUTORL_TEST_MARKER"  # in the environment of all that a study of a test starts
 GATE = """
 import json, os, sys, time
+from pathlib import Path
 
 HERE = Path(__file__).parent
 
