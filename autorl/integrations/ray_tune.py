@@ -504,7 +504,8 @@ def trainable(
     place = str(Path(folder).resolve())
     where = {"path": place} if trainers.info(trainer, place).of_user else {}
     spec = TrainerSpec(trainer, FrozenMap({**where, **(kwargs or {})}))
-    section = EnvironmentSection.model_validate(environment or {})
+    named = {"id": environment} if isinstance(environment, str) else environment
+    section = EnvironmentSection.model_validate(named or {})
     loaded = from_folder(trainers.load, place, spec)
     for name, count in {"steps": steps, "evaluations": evaluations, "episodes": episodes}.items():
         if count < 1:

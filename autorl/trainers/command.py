@@ -166,6 +166,8 @@ def resolved_variables(variables: object) -> dict[str, str]:
             here. No message holds a value.
     """
     key = f"trainer.kwargs.{VARIABLES}"
+    if variables is None:
+        return {}
     if not isinstance(variables, Mapping):
         message = "expected names with values, or without to take them from the environment"
         raise InputError(message, key=key)
@@ -269,7 +271,7 @@ class CommandTrainer(UserTrainer):
         self.folders = search_folders(spec.kwargs)
         self.changeable = options.changes
         # For its errors, before anything trains: the values are taken again where the command runs.
-        resolved_variables(options.environment_variables or {})
+        resolved_variables(options.environment_variables)
         for name, flag, what in (
             ("seed", "seed_flag", "seed"),
             ("until", "steps_flag", "number of steps"),
@@ -433,7 +435,7 @@ class CommandTrainer(UserTrainer):
         """
         modules = [str(Path(folder).resolve()) for folder in self.folders or (".",)]
         modules += filter(None, [os.environ.get("PYTHONPATH")])
-        configured = resolved_variables(self.options.environment_variables or {})
+        configured = resolved_variables(self.options.environment_variables)
         variables = {
             **os.environ,
             # The command runs in a folder of its own, its modules lie in the study's.

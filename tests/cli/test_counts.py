@@ -105,7 +105,7 @@ def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
     [
         ({"command": "echo 'x"}, "command: cannot be split into words (No closing quotation)"),
         ({"metrics": 5}, "metrics: expected a mapping of keys, got 5"),
-        ({"reduce_last": "x"}, "reduce_last: expected a whole number of at least 1, got 'x'"),
+        ({"reduce_last": "x"}, "reduce_last: expected a whole number above 0, got 'x'"),
         ({"environment_variables": []}, "environment_variables: expected names with values"),
     ],
 )
