@@ -1,5 +1,8 @@
 """Small mistakes at the command line: each is one line and exit code 2, and nothing is made or lost."""
 
+import errno
+import os
+
 import pytest
 from cli_support import autorl, study_file
 
@@ -71,3 +74,18 @@ def test_warm_starts_that_the_budget_does_not_pay_for_are_said(tmp_path, changes
         lines = [line for line in result.output.splitlines() if "caution: warm_start" in line]
         assert len(lines) == (said is not None)
         assert all(str(said) in line for line in lines)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EDQUOT, errno.ENOSPC])
+def test_a_disk_that_never_answers_is_one_line(tmp_path, monkeypatch, code):
+    """`autorl resume` showed a traceback (a fault of `stat` that lasts)."""
+    autorl("tune", study_file(tmp_path), "--out", tmp_path / "out")
+    plain = os.stat
+
+    def failing(path, *given, **named):
+        if str(path).endswith("study.yaml"):
+            raise OSError(code, os.strerror(code), str(path))
+        return plain(path, *given, **named)
+
+    monkeypatch.setattr(os, "stat", failing)
+    assert os.strerror(code) in refused("resume", tmp_path / "out")
