@@ -260,12 +260,12 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
             """Nothing leaves the machine."""
 
         def _load_rng_state(self, checkpoint: str | None) -> None:
-            if fork is None and checkpoint is not None:
+            if fork is not None:
+                seed_global(fork)
+            elif checkpoint is not None:
                 # transformers reads it after training has begun
                 with reading(Path(checkpoint)):
                     super()._load_rng_state(checkpoint)
-            elif fork is not None:
-                seed_global(fork)
 
         def _save_checkpoint(self, *arguments: object, **named: object) -> None:
             with written(Path(self.args.output_dir)):
