@@ -15,7 +15,7 @@ from autorl.core.plain_values import plain
 from autorl.core.types import Config, InputError
 from autorl.landscapes.library import find_landscape
 from autorl.optimizers.priors.build import build_prior, fitted_prior
-from autorl.optimizers.priors.ensemble import ensemble_of, greedy_portfolio
+from autorl.optimizers.priors.ensemble import Ensemble, greedy
 from autorl.optimizers.priors.sources import (
     algorithm_of,
     automatic_tables,
@@ -133,9 +133,10 @@ def suggest(
     made = fitted_prior(gathered, searched, env, named=bool(prior))
     if not made.tasks:
         raise InputError("; ".join(made.lines()), key="suggest")
-    ensemble = ensemble_of(made, searched)
-    portfolio = greedy_portfolio(ensemble, top)
-    by_task = ensemble.scores(portfolio)
+    ensemble = Ensemble(made.tasks, searched)
+    chosen = greedy(ensemble.values, ensemble.weights, top)
+    portfolio = [ensemble.pool[place] for place in chosen]
+    by_task = ensemble.values[:, chosen]
     scores = ensemble.weights @ by_task
     order = np.argsort(-scores, kind="stable")
     portfolio = [portfolio[place] for place in order]

@@ -326,18 +326,6 @@ class BaseOptimizer(ABC, Generic[O]):
         return options
 
     @classmethod
-    def confirming_share(cls, options: Mapping[str, Any], runs: float) -> float | None:
-        """Say which share of a budget should confirm the best proposals.
-
-        It is asked once, for a study of adaptive seeds that does not say. None: the usual share.
-
-        Args:
-            options: resolved ones.
-            runs: that would explore with the usual share, infinite where nobody knows.
-        """
-        return None
-
-    @classmethod
     def has_prior(cls, options: Mapping[str, Any]) -> bool:
         """Say whether there is anything to learn from beforehand.
 

@@ -51,8 +51,8 @@ from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.de import point_of
 from autorl.optimizers.hyperband import EARLY, may_go_on
-from autorl.optimizers.priors.ensemble import Columns, normal_scores
-from autorl.optimizers.priors.mapping import places_of
+from autorl.optimizers.priors.mapping import places_of, searched
+from autorl.optimizers.priors.process import normal_scores
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -335,6 +335,33 @@ class Model:
     belief: gp.Posterior
     centre: float
     unit: float
+
+
+class Columns:
+    """Places of the unit cube as rows of a Gaussian process.
+
+    Their columns are two that are not used, numbers, choices.
+
+    Args:
+        space: of the places.
+    """
+
+    def __init__(self, space: Space) -> None:
+        items = searched(space)
+        choices = np.array(
+            [item.n_choices if item.type == "categorical" else 0 for item in items], dtype=np.int64
+        )
+        self._numeric = choices == 0
+        self._categorical = choices > 0
+        self._choices = choices[self._categorical]
+        self.n_numeric = int(self._numeric.sum())
+
+    def rows(self, units: Array) -> Array:
+        """Encode places, shape (q, d), as rows."""
+        inside = np.clip(units[:, self._categorical], 0.0, 1.0 - 1e-9)
+        categories = np.floor(inside * self._choices)
+        unused = np.zeros((len(units), gp.CONTEXT))
+        return np.column_stack([unused, units[:, self._numeric], categories])
 
 
 class Encoding:

@@ -139,7 +139,7 @@ def prior_use(content: Mapping[str, Any], new: int, proposed: int) -> PriorUse:
         new: configurations that the study has proposed.
         proposed: of these, those that the prior chose.
     """
-    tasks = content["tasks"]
+    tasks = content["tasks"].get("values", ())
     sources = sources_text((task.get("prior", ""), task["source"]) for task in tasks)
     return PriorUse(sources, len(tasks), content["sha256"], new, proposed)
 

@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},
     "tpe": {"options": {"startup": 4}},
-    "transfer": {"options": {"startup": 4, "candidates": 24}},
+    "transfer": {"options": {"startup": 4}},
 }
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

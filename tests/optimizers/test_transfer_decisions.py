@@ -1,22 +1,24 @@
-"""The optimizer `transfer` by its formulas: shares of the arms, evidence, weights, and what is looked at."""
+"""The optimizer `transfer` by its formulas: shares of the arms, evidence, readings, and plain search."""
 
 import functools
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
+from scipy.stats import kendalltau, norm
 
-from autorl.core.types import FrozenMap, InputError, Proposal, Proposed, Scored
+from autorl.core.types import Config, FrozenMap, InputError, Proposal, Proposed, Scored
 from autorl.optimizers import find, make, transfer
+from autorl.optimizers._own_results import ranks
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors import sources
 from autorl.optimizers.priors.build import fitted_prior
+from autorl.optimizers.priors.process import Process, normal_scores, rows_of
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_prior import StudyPrior, study_prior_of
+from autorl.optimizers.priors.study_prior import PLACES, VALUES, StudyPrior, study_prior_of
 from autorl.optimizers.priors.table import TaskTable
+from autorl.optimizers.priors.trust import Belief, Trust
 from autorl.space import load_space
 from autorl.store.events import ENQUEUED
 from autorl.study.spec import load_spec
@@ -42,10 +44,13 @@ def prior_of(tasks):
     return fitted_prior(Gathered([[table] for table in tables]), SQUARE, None, named=True).to_dict()
 
 
-def built(*, trust=0.8, tasks=1, **options):
+def built(*, trust=None, tasks=1, **options):
+    """Make an optimizer whose trust is (hits, agreement), a mean and a deviation each."""
     chosen = {"budget": 40, "prior_data": prior_of(tasks), **options}
     optimizer = make("transfer", SQUARE, horizon=10, **chosen)
-    optimizer.prior = replace(optimizer.prior, trust=trust)
+    if trust is not None:
+        hits, agreement = (Belief(*belief) for belief in trust)
+        optimizer.readings[VALUES].trust = Trust(hits, agreement)
     return optimizer
 
 
@@ -60,88 +65,94 @@ def observe(optimizer, number, arm=None, value=None):
 
 
 @pytest.mark.parametrize(
-    ("trust", "budget", "proposed", "share"),
+    ("trust", "share"),
     [
-        (0.8, 40, 9, 0.0),  # ten proposals that a trusted prior makes alone
-        (0.8, 40, 10, 0.2),
-        (0.8, 12, 5, 0.0),  # or half of the budget
-        (0.8, 12, 6, 0.2),
-        (0.8, 400, 12, 0.2),
-        (0.8, 400, 16, 0.7140),  # odds 4 : 1, times (12 / 16)^8
-        (0.8, 400, 24, 0.95),  # neither arm has less than 0.05
-        (0.5, 40, 9, 0.0),
-        (0.5, 40, 10, 0.5),
-        (0.1, 40, 0, 0.9),
-        (0.1, 40, 10, 0.9),
-        (0.02, 40, 10, 0.95),
-        (0.99, 40, 10, 0.05),
+        (((0.9, 1.0), (0.4, 0.2)), 0.65),  # at most
+        (((0.0, 1.0), (0.4, 0.2)), 0.5),
+        (((0.9, 1.0), (-0.1, 0.2)), norm.cdf(-1.0)),  # the lesser of the two decides
+        (((-3.0, 1.0), (0.4, 0.2)), norm.cdf(-6.0)),
     ],
 )
-def test_the_share_of_plain_search_before_evidence(trust, budget, proposed, share):
-    optimizer = built(trust=trust, budget=budget)
-    for number in range(proposed):
-        observe(optimizer, number)
-    assert optimizer._share_of_plain(informed=False) == pytest.approx(share, abs=1e-4)
+def test_the_share_of_the_prior_before_evidence(trust, share):
+    optimizer = built(trust=trust)
+    assert optimizer._share_of_prior([])[0] == pytest.approx(share)
+    # Shares are added up, and plain search proposes whenever the sum passes 1.
+    arms = []
+    for number in range(12):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        optimizer.observe(Proposed(number, proposal))
+        arms.append(proposal.meta.get("arm"))
+    assert arms.count("plain") == math.floor(round(11 * (1 - share), 9))
 
 
 def test_without_tasks_all_is_plain_search():
     optimizer = make("transfer", SQUARE, horizon=10, prior="none")
-    assert optimizer._share_of_plain(informed=False) == 1.0
+    assert optimizer._share_of_prior([]) == (0.0, None)
     assert optimizer.outline() == ("no prior: prior is none",)
 
 
-def test_evidence_is_the_z_of_the_rank_sum_test():
-    optimizer = built()
-    values = {"prior": [0.1, 0.9, 0.4, 0.35], "plain": [0.2, 0.5, 0.7, 0.8, 0.6, 0.95]}
+def test_evidence_of_both_arms_and_of_all_results_moves_the_share():
+    optimizer = built(trust=((0.5, 1.0), (0.3, 0.3)))
+    results = {
+        "prior": [0.1, 0.9, 0.4, 0.35],
+        "plain": [0.2, 0.5, 0.7, 0.8, 0.6, 0.95],
+        None: [9.0, 0.0],
+    }
     number = 0
-    assert optimizer._evidence() == 0.0
-    for arm, scores in values.items():
+    for arm, scores in results.items():
         for value in scores:
             observe(optimizer, number, arm, value)
             number += 1
-        if arm == "prior":
-            assert optimizer._evidence() == 0.0, "nothing to compare with"
     observe(optimizer, number, "plain")  # a pending one has no part in it
-    observe(optimizer, number + 1, value=9.0)  # nor what is of neither arm
-    n, m = len(values["prior"]), len(values["plain"])
-    larger = mannwhitneyu(values["prior"], values["plain"]).statistic
-    z = (larger - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12)
-    assert optimizer._evidence() == pytest.approx(z)
-    # Odds 4 : 1, times exp(2 z).
-    share = 1 / (1 + 4 * math.exp(2 * z))
-    assert 0.2 < share < 0.95
-    assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
-    assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
+    records = [record for record in optimizer.history if record.values]
+    values = np.array([record.values[0] for record in records])
+    # Of twelve results three are the best quarter: 9.0 of neither arm, 0.95 and 0.9.
+    first = Belief(0.5, 1.0).given(
+        math.log(1.5 / 3.5) - math.log(1.5 / 5.5), 1 / 1.5 + 1 / 3.5 + 1 / 1.5 + 1 / 5.5
+    )
+    expected = optimizer.readings[VALUES].expected([record.proposal.config for record in records])
+    tau = kendalltau(expected, values).statistic
+    second = Belief(0.3, 0.3).given(tau, 2 * 29 / (9 * 12 * 11))
+    share = norm.cdf(2 * min(first.mean / first.deviation, second.mean / second.deviation))
+    assert optimizer._share_of_prior(records)[0] == pytest.approx(min(0.65, share))
 
 
-# -- what the prior expects least ----------------------------------------------------------------
+def test_the_reading_that_agrees_better_proposes():
+    """Recorded between 0 and 0.2, the best lies at 0.1: at that value, or at half of a range."""
+    configs = tuple(Config(x=0.2 * place, y=0.5) for place in np.linspace(0, 1, 21))
+    scores = np.array([1 - abs(config["x"] - 0.1) * 10 for config in configs])
+    table = TaskTable("tests/narrow", "kit", "Task-v0", configs, scores, 3)
+    data = fitted_prior(Gathered([[table]]), SQUARE, None, named=True).to_dict()
+    for best, reading in ((0.1, VALUES), (0.5, PLACES)):
+        optimizer = make("transfer", SQUARE, horizon=10, budget=40, prior_data=data)
+        for number, x in enumerate(np.linspace(0, 1, 9)):
+            optimizer.observe(Proposed(number, Proposal(Config(x=x, y=0.5), 10)))
+            optimizer.observe(Scored(number, (-abs(x - best),)))
+        chosen = optimizer._share_of_prior([*optimizer.history])[1]
+        assert chosen.name == reading
+        config, origin = optimizer._next_of(chosen)
+        assert config["x"] == pytest.approx(best, abs=0.05)
+        assert origin == "transfer, portfolio, from tests/narrow"
 
 
-def drawn_by(optimizer, count=60, *, informed=False):
-    """Return y of each configuration that plain search draws."""
-    return [
-        optimizer._next_of_plain(np.random.default_rng(seed), informed=informed)[0]["y"]
-        for seed in range(count)
-    ]
+# -- plain search --------------------------------------------------------------------------------
 
 
-def test_draws_leave_out_where_the_prior_expects_least():
-    """The task's score is y, so with half left out draws lie in the upper half."""
-    assert min(drawn_by(built(leave_out=0.5))) > 0.3
-    assert min(drawn_by(built(leave_out=0.0))) < 0.1
-    plain = [SQUARE.sample(np.random.default_rng(seed))["y"] for seed in range(60)]
-    assert drawn_by(built(leave_out=0.0)) == plain
-    assert drawn_by(make("transfer", SQUARE, horizon=10, prior="none")) == plain, "no prior"
-
-
-@pytest.mark.parametrize(("sign", "contradicted"), [(1, False), (-1, True)])
-def test_results_that_contradict_the_prior_give_it_no_say_in_draws(sign, contradicted):
-    optimizer = built(leave_out=0.5, explore=1.0)
-    for number in range(8):
-        observe(optimizer, number, value=sign * config(number)["y"])
-    assert (min(drawn_by(optimizer, informed=True)) < 0.1) is contradicted
-    # Which results a start-up has seen depends on how fast they came.
-    assert min(drawn_by(optimizer, informed=False)) > 0.3
+def test_plain_search_takes_the_largest_bound_of_what_it_draws():
+    optimizer = make("transfer", SQUARE, horizon=10, prior="none", budget=40)
+    for number in range(12):
+        observe(optimizer, number, value=config(number)["x"])
+    rng = np.random.default_rng(3)
+    records = [*optimizer.history]
+    chosen = optimizer._by_results(records, np.random.default_rng(3))
+    units = np.array([[record.proposal.config[name] for name in "xy"] for record in records])
+    process = Process(rows_of(SQUARE, units), normal_scores(ranks(records)))
+    mean = process.mean(rows_of(SQUARE, units))
+    drawn = optimizer._candidates(units[np.argsort(-mean)], rng)
+    assert drawn.shape == (512, 2)
+    assert ((drawn >= 0) & (drawn <= 1)).all()
+    mean, deviation = process.at(rows_of(SQUARE, drawn))
+    assert [chosen["x"], chosen["y"]] == pytest.approx(drawn[(mean + 2 * deviation).argmax()])
 
 
 def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
@@ -153,32 +164,7 @@ def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
     # It is not proposed again, and its result is known.
     assert config(0) in optimizer._proposed
     optimizer.observe(Scored(0, (1.0,)))
-    assert len(optimizer._own._log) == 1
-
-
-# -- how much confirms ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("trust", "runs", "share"),
-    [
-        (0.8, 20, 0.4),
-        (0.5, 50, 0.4),
-        (0.8, 100, 0.2),
-        (0.8, 134, None),
-        (0.8, math.inf, None),
-        (0.49, 20, None),
-        (0.1, 20, None),
-    ],
-)
-def test_a_trusted_prior_leaves_more_of_the_budget_to_the_choice(trust, runs, share):
-    assert find("transfer").confirming_share({"prior_data": {"trust": trust}}, runs) == share
-
-
-@pytest.mark.parametrize("data", [None, {}, {"trust": "much"}, [1], {"trust": None}])
-def test_without_a_prior_the_usual_share_confirms(data):
-    assert find("transfer").confirming_share({"prior_data": data}, 20) is None
-    assert find("random").confirming_share({}, 20) is None
+    assert list(optimizer._latest) == [0]
 
 
 # -- what a study file names -------------------------------------------------------------------------
@@ -257,44 +243,14 @@ def test_which_sources_a_prior_is_made_of(monkeypatch, options, value, named, be
     def fitted(gathered, space, environment, **how):
         tables = [table.source for group in gathered.groups for table in group]
         seen.append((tables, space, environment, how))
-        return StudyPrior(("x", "y"), ())
+        return StudyPrior(("x", "y"))
 
     monkeypatch.setattr(transfer, "gather", lambda *asked: seen.append(asked) or Gathered())
     monkeypatch.setattr(transfer, "fitted_prior", fitted)
     resolved = TRANSFER.resolved_options(options, AROUND)
     made = (beliefs, SQUARE, "CartPole-v1", {"named": named})
     assert seen == [(value, AROUND, "optimizer.prior"), made]
-    assert resolved == {**options, "prior_data": StudyPrior(("x", "y"), ()).to_dict()}
-
-
-# -- the share of a budget that confirms -------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "evaluation", "share"),
-    [
-        ({"beliefs": BELIEFS}, {"seeds": "adaptive"}, 0.4),
-        ({"beliefs": BELIEFS}, {"seeds": "adaptive", "share": 0.2}, 0.2),
-        ({"beliefs": BELIEFS}, {"seeds": "fixed"}, None),
-        ({}, {"seeds": "adaptive"}, None),
-    ],
-)
-def test_the_share_of_a_trusted_prior_is_written_into_the_study(optimizer, evaluation, share):
-    spec = load_spec(
-        {
-            "trainer": "synthetic",
-            "space": {"hyperparameters": {"x": UNIT, "y": UNIT}},
-            "optimizer": {"name": "transfer", "prior": "none"} | optimizer,
-            "evaluation": evaluation,
-            "seeds": {"tuning": 5, "test": 0},
-            "fidelity": {"steps": 8},
-            "budget": {"runs": 24},
-        }
-    )
-    assert spec.evaluation.share == share
-    frozen = thaw(spec.freeze(), "study.yaml")
-    assert frozen.evaluation.share == share
-    assert frozen.policy() == spec.policy()
+    assert resolved == {**options, "prior_data": StudyPrior(("x", "y")).to_dict()}
 
 
 # -- the study that names no optimizer -----------------------------------------------------------------

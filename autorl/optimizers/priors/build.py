@@ -6,22 +6,24 @@ Both are pure functions of what they read: the same sources give the same hash.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from autorl.core.types import InputError
-from autorl.optimizers.priors.ensemble import ensemble_of, fit_task, greedy_portfolio
+from autorl.optimizers.priors.ensemble import Ensemble, greedy
 from autorl.optimizers.priors.families import family_of, task_weights
-from autorl.optimizers.priors.mapping import map_task
+from autorl.optimizers.priors.mapping import MappedTask, map_task
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_prior import StudyPrior, searched_names
+from autorl.optimizers.priors.study_prior import PLACES, VALUES, StudyPrior, searched_names
 from autorl.optimizers.priors.table import Prior, TaskTable
+from autorl.optimizers.priors.trust import measured_trust
 from autorl.space import Space
 
 PORTFOLIO = 32
 """Configurations of the portfolio of a prior file."""
-TRUST = 0.8
-"""Part of the proposals that a prior with tasks of the study's family has before evidence."""
-TRUST_IN_OTHERS = 0.1
-"""That part where all tasks are of other families: a portfolio of these is worse than chance."""
+ALIKE = 0.1
+"""Mean distance of values and places in the unit interval below which ranges do not differ."""
 
 
 def build_prior(
@@ -53,7 +55,9 @@ def build_prior(
         if table.source in sources:
             raise InputError(f"{table.source} is there twice")
         sources.add(table.source)
-    study_prior = fitted_prior(Gathered([[table] for table in tables]), space, None, named=True)
+    gathered = Gathered([[table] for table in tables])
+    ensemble = Ensemble(fitted_prior(gathered, space, None, named=True).tasks, space)
+    chosen = greedy(ensemble.values, ensemble.weights, PORTFOLIO)
     # Different texts, empty ones left out.
     licences, citations = (
         "; ".join(dict.fromkeys(filter(None, texts)))
@@ -62,7 +66,7 @@ def build_prior(
     return Prior(
         algorithm=algorithm,
         tasks=tuple(tables),
-        portfolio=tuple(greedy_portfolio(ensemble_of(study_prior, space), PORTFOLIO)),
+        portfolio=tuple(ensemble.pool[place] for place in chosen),
         description=description,
         licence=licences,
         citation=citations,
@@ -74,7 +78,7 @@ def build_prior(
 def fitted_prior(
     gathered: Gathered, space: Space, environment: str | None, *, named: bool
 ) -> StudyPrior:
-    """Map tables to a study's space and fit their surrogates.
+    """Map tables to a study's space and measure how far they can be trusted.
 
     Args:
         gathered: the tables, and lines about what is none.
@@ -86,11 +90,32 @@ def fitted_prior(
         InputError: `named`, and a source shares nothing with the space.
     """
     mapped, skipped = gathered.usable(
-        lambda table: map_task(table, space), "optimizer.prior", named=named
+        lambda table: (map_task(table, space), map_task(table, space, by_place=True)),
+        "optimizer.prior",
+        named=named,
     )
-    environments = [task.environment for task in mapped]
+    environments = [by_value.environment for by_value, _ in mapped]
     weights = task_weights(environments, environment)
-    tasks = [fit_task(task, space, weight) for task, weight in zip(mapped, weights, strict=True)]
+    readings = {
+        reading: tuple(
+            replace(pair[number], weight=weight)
+            for pair, weight in zip(mapped, weights, strict=True)
+        )
+        for number, reading in enumerate((VALUES, PLACES))
+    }
+    if not any(_differ(*pair) for pair in mapped):
+        del readings[PLACES]
+    trust = {
+        reading: measured_trust(Ensemble(tasks, space), environments, environment)
+        for reading, tasks in readings.items()
+        if tasks
+    }
     family = "" if environment is None else family_of(environment)
-    trust = TRUST if not family or family in map(family_of, environments) else TRUST_IN_OTHERS
-    return StudyPrior(searched_names(space), tuple(tasks), trust if tasks else 0.0, skipped, family)
+    return StudyPrior(searched_names(space), readings, trust, skipped, family)
+
+
+def _differ(by_value: MappedTask, by_place: MappedTask) -> bool:
+    """Tell whether some hyperparameter was recorded in another range than the study's."""
+    if by_value.units.shape != by_place.units.shape:  # rows with a choice that the space lacks
+        return True
+    return bool((np.abs(by_value.units - by_place.units).mean(axis=0) > ALIKE).any())

@@ -9,6 +9,8 @@ Recorded tables may have other names, other ranges, other scales and other hyper
   all are positive; among choices without order they are the nearest;
 - a configuration with a choice that the space does not have is left out, and where that leaves out
   more than half of them, the hyperparameter instead;
+- read by *places*, a number or an ordered choice lies where it lies among the recorded values, so
+  that 40 % of one range becomes 40 % of another, whatever the values are;
 - a hyperparameter that was not recorded is at its default in what is proposed, and no part of the
   task's surrogate; one that the space does not have is ignored.
 """
@@ -70,7 +72,6 @@ class MappedTask:
             the space; from -`BEYOND` to 1 + `BEYOND`. The default's place where nothing is known.
         scores: shape (n,), 0 to 1.
         recorded: shape (d,): whether a hyperparameter is a part of the table and differs in it.
-        logs: parameters of its surrogate, as `_pb2_gp.fit` gives them; empty before it is fitted.
         weight: what it counts before the study has results; those of a prior have the sum 1.
         sha256: of the source's manifest.
         note: one line: what was shared, and what not.
@@ -82,7 +83,6 @@ class MappedTask:
     units: Array
     scores: Array
     recorded: np.ndarray
-    logs: tuple[float, ...] = ()
     weight: float = 1.0
     sha256: str = ""
     note: str = ""
@@ -94,16 +94,22 @@ def searched(space: Space) -> list[Hyperparameter]:
     return [item for item in space.hyperparameters.values() if item.varies]
 
 
-def map_task(table: TaskTable, space: Space) -> MappedTask:
+def map_task(table: TaskTable, space: Space, *, by_place: bool = False) -> MappedTask:
     """Map a table to the unit cube of a space.
+
+    Args:
+        table: of the task.
+        space: of the study.
+        by_place: whether numbers keep their places among the recorded values, not their values.
 
     Raises:
         InputError: no hyperparameter is shared, or too few configurations can be mapped.
     """
     items = searched(space)
     sources = {item.name: _name_in(table.names, item.name) for item in items}
+    read = _ranked_places if by_place else _places
     columns = {
-        item.name: _places(item, name, table.configs)
+        item.name: read(item, name, table.configs)
         for item in items
         if (name := sources[item.name]) is not None
     }
@@ -179,6 +185,24 @@ def _places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array
     return np.array(
         [_place(item, config[name]) if name in config else default for config in configs]
     )
+
+
+def _ranked_places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array:
+    """Return the places of recorded values among each other, as parts of them that lie below.
+
+    Of a design that is even over a range they are the places in that range, on any scale. A choice
+    without order, and all values where one is no number, are read by value.
+    """
+    from scipy.stats import rankdata
+
+    places = _places(item, name, configs)
+    rows = [row for row, config in enumerate(configs) if name in config]
+    values = [configs[row][name] for row in rows]
+    if item.type == "categorical" or not all(is_number(value) for value in values):
+        return places
+    # Ranks of equal values are shared: of three choices they are a sixth, a half and five sixths.
+    places[rows] = (rankdata(np.array(values, dtype=np.float64)) - 0.5) / max(1, len(rows))
+    return places
 
 
 def _place(item: Hyperparameter, value: object) -> float:

@@ -66,11 +66,7 @@ def with_resolved_options(spec: Spec) -> Spec:
     resolved = resolved_options(section.name, stated, surroundings, spec.path)
     options = {name: value for name, value in resolved.items() if name != "stop"}
     named: dict[str, Any] = {"name": section.name, "stop": section.stop, "rungs": section.rungs}
-    evaluation = spec.evaluation
-    if evaluation.seeds == "adaptive" and evaluation.share is None:
-        share = optimizers.find(section.name, spec.path).confirming_share(options, spec.full_runs)
-        evaluation = evaluation.model_copy(update={"share": share})
-    return spec.changed(optimizer=OptimizerSection(**named, **options), evaluation=evaluation)
+    return spec.changed(optimizer=OptimizerSection(**named, **options))
 
 
 def _with_defaults(spec: Spec) -> Spec:

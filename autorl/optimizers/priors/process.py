@@ -1,0 +1,101 @@
+"""A Gaussian process over the unit cube whose kernel is fixed.
+
+Matérn 5/2 of the distance, a category at distance 1 of another, with the length 0.35 sqrt(d) for d
+hyperparameters, beside a constant of variance 1. Values are normal scores of ranks, so that the
+signal is 1 as well. Nothing is fitted: a posterior costs milliseconds, and eight results mislead no
+fit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autorl.optimizers.priors.mapping import searched
+from autorl.optimizers.priors.packed import Array
+from autorl.space import Space
+
+LENGTH = 0.35
+NOISE = 0.5
+"""Variance of one result beside the signal: seeds of recorded runs have about as much."""
+TABLE_NOISE = 0.1  # of a table, whose scores are means over seeds
+
+
+def normal_scores(values: Array) -> Array:
+    """Spread the ranks of values as a normal distribution.
+
+    Equal values are at one place.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
+
+
+def rows_of(space: Space, units: Array, used: np.ndarray | None = None) -> Array:
+    """Encode places of the unit cube as rows of a process, in lengths of its kernel.
+
+    Args:
+        space: of the places.
+        units: shape (q, d), by searched hyperparameters.
+        used: a mask of the hyperparameters that have a part, shape (d,); None: all.
+    """
+    columns = []
+    items = searched(space)
+    for place, item in enumerate(items):
+        if used is not None and not used[place]:
+            continue
+        column = units[:, place]
+        if item.type == "categorical":
+            inside = np.clip(column, 0.0, 1.0 - 1e-9)
+            number = np.floor(inside * item.n_choices)
+            # Two categories are sqrt(0.5 + 0.5) apart.
+            columns += [(number == choice) * 0.5**0.5 for choice in range(item.n_choices)]
+        else:
+            columns.append(column)
+    count = len(items) if used is None else int(used.sum())
+    return np.column_stack(columns) / (LENGTH * count**0.5)
+
+
+class Process:
+    """The belief about the value at any point.
+
+    Args:
+        points: shape (n, m), made by `rows_of`.
+        values: shape (n,).
+        pending: shape (k, m), under evaluation: they narrow the deviation, so that proposals made
+            together spread out (Desautels et al. 2014), and leave the mean alone.
+        noise: variance of a value.
+    """
+
+    def __init__(
+        self, points: Array, values: Array, pending: Array | None = None, noise: float = NOISE
+    ) -> None:
+        from scipy.linalg import cho_solve, cholesky
+
+        self._points = points
+        self._seen = points if pending is None else np.concatenate([points, pending])
+        covariance = _covariance(self._seen, self._seen) + noise * np.eye(len(self._seen))
+        self._lower: Array = cholesky(covariance, lower=True, check_finite=False)
+        n = len(points)
+        self._solved: Array = cho_solve((self._lower[:n, :n], True), values, check_finite=False)
+
+    def mean(self, queries: Array) -> Array:
+        """Return the mean at `queries`, (q, m): (q,)."""
+        return np.asarray(_covariance(queries, self._points) @ self._solved)
+
+    def at(self, queries: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation at `queries`, (q, m): (q,) each."""
+        from scipy.linalg import solve_triangular
+
+        # Rasmussen and Williams 2006, algorithm 2.1, with the variance without the noise.
+        between = _covariance(self._seen, queries)
+        half = solve_triangular(self._lower, between, lower=True, check_finite=False)
+        mean = between[: len(self._points)].T @ self._solved
+        return mean, np.sqrt(np.maximum(2.0 - (half**2).sum(axis=0), 1e-12))
+
+
+def _covariance(a: Array, b: Array) -> Array:
+    from scipy.spatial.distance import cdist
+
+    root = 5**0.5 * cdist(a, b)
+    return np.asarray(1.0 + (1.0 + root + root**2 / 3) * np.exp(-root))
