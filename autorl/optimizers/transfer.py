@@ -34,7 +34,6 @@ import numpy as np
 
 from autorl.core.types import Config, Event, InputError, Proposal, ProposalId, Proposed
 from autorl.optimizers._own_results import ranks
-from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, Surroundings, option
 from autorl.optimizers.model_share import PORTFOLIO
 from autorl.optimizers.priors.build import fitted_prior
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
 
 _PRIOR_KEY = "optimizer.prior"
 _WORDS = (AUTO, STUDIES, NONE)
-FEWEST_SCORES = 4
-"""Outcomes before evidence and a model count."""
 LATEST = 192  # outcomes the process is conditioned on, beside the best
 BEST = 32
 CONFIDENCE = 2.0
@@ -79,7 +76,9 @@ class TransferOptions:
     beliefs: Mapping[str, Any] | None = option(
         None, "of hyperparameters, as {learning_rate: {centre: 3.0e-4, confidence: 0.8}}"
     )
-    startup: int | None = startup_option()
+    startup: int = option(
+        4, "proposals, and scores, before results are evidence and a model", minimum=4
+    )
 
 
 class Reading:
@@ -161,7 +160,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
     def __init__(self, problem: Problem, options: TransferOptions) -> None:
         super().__init__(problem, options)
         self.prior = _prior_of(options, problem.space)
-        self._startup = startup_size(options.startup, problem.budget)
         self._readings: dict[str, Reading] = {}  # a cache
         self._proposed: dict[Config, None] = {}
         self._latest: dict[ProposalId, None] = {}  # outcomes, in the order they came
@@ -188,12 +186,11 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether results have a part in the proposal."""
-        return proposed >= self._startup and scored >= FEWEST_SCORES
+        return min(proposed, scored) >= self.options.startup
 
     def blind(self, number: int) -> bool:
         """The portfolio and the draws of the start-up read no score."""
-        # Fewer proposals than scores are needed have no more scores.
-        return number < max(self._startup, FEWEST_SCORES)
+        return number < self.options.startup
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         records = [record for record in self.history if record.values]
