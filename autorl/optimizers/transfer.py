@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 _PRIOR_KEY = "optimizer.prior"
 _WORDS = (AUTO, STUDIES, NONE)
+MODELLED = 8
+"""Outcomes before plain search has a model."""
 LATEST = 192  # outcomes the process is conditioned on, beside the best
 BEST = 32
 CONFIDENCE = 2.0
@@ -204,7 +206,8 @@ class Transfer(BaseOptimizer[TransferOptions]):
                 meta = {"arm": PRIOR_ARM, "due": due}
                 return self._propose(*chosen, meta, informed=informed)
         meta = {"arm": PLAIN_ARM, "due": round(max(0.0, due - 1.0), 9)}
-        config = self._by_results(records, rng) if informed else None
+        modelled = informed and len(records) >= MODELLED
+        config = self._by_results(records, rng) if modelled else None
         if config is not None:
             return self._propose(config, BY_RESULTS, meta, informed=True)
         return self._propose(self.problem.space.sample(rng), AT_RANDOM, meta, informed=informed)
