@@ -11,8 +11,8 @@ answers for no other one of the study answers, with what was recorded. *surrogat
 the recorded seed noise.
 
 *Rows*: a study file each, run as a study by the real optimizers and seed rules, one proposal at a time; only the
-training is left out: see `search_rows.py`. The plain baseline is no study: a greedy portfolio in numpy, its best few
-confirmed by all five seeds. Priors are named by what they lack: the task, all of its family, or the truth (ranks
+training is left out: see `search_rows.py`. The plain baseline is no study: a greedy portfolio in numpy whose tasks
+weigh by family, and successive rejects. Priors are named by what they lack: the task, all of its family, or the truth (ranks
 reversed).
 
 *Budget multiplier*: how many runs random search with three fixed seeds needs for the same held-out score, in the mean

@@ -11,14 +11,12 @@ import numpy as np
 from cells import Cell, Raw, installed
 from comparisons import HALF, Share, Summary, header, label, model_text, over_tasks, paragraph, row
 from numpy.typing import NDArray
-from search_rows import CURVE, PLAIN, REFERENCE, RUNS, SEEDS, at_runs, baseline_names, curve_of
-from search_tasks import HeldOut, algorithm
+from search_rows import CURVE, PLAIN, REFERENCE, RUNS, at_runs, curve_of
+from search_tasks import algorithm
 
 RESAMPLES = 2000
 BINS = 5  # of stated probabilities
-CALIBRATED = (
-    "random, adaptive"  # the row whose stated probabilities are compared with what was right
-)
+CALIBRATED = ", adaptive"  # rows whose stated probabilities are compared with what was right
 ENGINES = ("tpe", "smac", "gp")
 TRANSFER = "transfer"
 TITLES = ("multiplier", "multiplier, plain")  # over the reference row, and over `PLAIN`
@@ -185,7 +183,8 @@ def report(raw: Raw, cells: Sequence[Cell], missing: int, command: str) -> str:
         "`search_tasks.py` and `search_rows.py`. Scores are of held-out seeds: 0 and 1 are the worst and the best",
         "recorded configuration. `search` and `choice`: what was lost to the best configuration not being tried, and",
         "to another one being chosen. `by the model`: of the configurations tried, how many came from scores; `met`:",
-        "how many different recorded configurations answered for them.",
+        "how many different recorded configurations answered for them; `moved`: how many of the proposed ones are not",
+        "recorded, and how far away the nearest recorded one is in the median (a category counts 1).",
         "Intervals are 95 %, over tasks: t intervals of differences paired by repeat, bootstrap intervals of",
         "multipliers. They are not corrected for the number of rows.",
     )
@@ -236,7 +235,7 @@ def overview(measured: Measured, runs: int) -> list[str]:
     references = [name for name in (REFERENCE, PLAIN) if curve_of(name) in measured.repeats]
     curves = [measured.curve(name) for name in references]
     heads = ("", "score", f"minus {REFERENCE}", "95 %", "search", "choice")
-    lines = header(*heads, *TITLES[: len(curves)], "by the model", "met")
+    lines = header(*heads, *TITLES[: len(curves)], "by the model", "met", "moved")
     for method in sorted(measured.methods(runs), key=lambda name: -measured.mean(name, runs)):
         gap = over_tasks(difference(measured, method, REFERENCE, runs))
         scores = measured.values(method, runs, "judged").mean(axis=1)
@@ -252,6 +251,7 @@ def overview(measured: Measured, runs: int) -> list[str]:
                 *(multiplier_text(found, runs) for found in multipliers),
                 model_text(method, share),
                 f"{measured.mean(method, runs, 'met'):.3g}",
+                f"{measured.mean(method, runs, 'moved'):.0%} by {measured.mean(method, runs, 'far'):.2f}",
             )
         )
     return lines
@@ -266,7 +266,7 @@ def titled(method: str, share: Share) -> str:
 
 
 def comparisons_of(measured: Measured) -> Iterator[str]:
-    """The comparisons of issue 17, of the rows that were run."""
+    """The comparisons of the rows that were run."""
     for first, second, runs in questions(measured):
         differences = difference(measured, first, second, runs)
         gap = over_tasks(differences)
@@ -275,68 +275,46 @@ def comparisons_of(measured: Measured) -> Iterator[str]:
         yield row(
             name, runs, gap.text(3, "+"), f"better on {better}, worse on {worse}; {gap.verdict}"
         )
-    yield from ceilings(measured)
 
 
-def ceilings(measured: Measured) -> Iterator[str]:
-    """What choosing the best recorded configuration every time would gain on the baseline's best lines.
-
-    No method's mean can be further above them. Its interval can be narrower: gains may be smaller and more equal.
-    """
-    for first, second, runs in questions(measured):
-        if not (first.startswith(f"{TRANSFER}, leave-") and second.startswith("plain ")):
-            continue
-        lost = measured.values(second, runs, "search_loss")
-        lost = lost + measured.values(second, runs, "choice_loss")
-        gap = over_tasks(lost.mean(axis=1))
-        yield row(f"the best recorded configuration - {second}", runs, gap.text(3, "+"), "a bound")
+PAIRS: tuple[tuple[str, str], ...] = (
+    ("transfer, leave-task-out, adaptive", "plain portfolio, rejects, leave-task-out"),
+    ("transfer, leave-task-out, adaptive", "transfer, no prior, adaptive"),
+    ("transfer, leave-family-out, adaptive", "transfer, no prior, adaptive"),
+    ("transfer, misleading prior, adaptive", "transfer, no prior, adaptive"),
+    *(("transfer, no prior, adaptive", f"{name}, adaptive") for name in ("random", *ENGINES)),
+    *((f"{name}, adaptive", "random, adaptive") for name in ENGINES),
+    ("random, adaptive", REFERENCE),
+)
+"""Which rows are compared with each other. `random, adaptive` is the reference of the search, the other of the whole."""
 
 
 def questions(measured: Measured) -> Iterator[tuple[str, str, int]]:
     """Which row is compared with which, at how many runs."""
     here = {runs: set(measured.methods(runs)) for runs in RUNS}
-
-    def best(names: Sequence[str], runs: int) -> list[str]:
-        present = [name for name in names if name in here[runs]]
-        return [max(present, key=lambda name: measured.mean(name, runs))] if present else []
-
-    titles: Mapping[HeldOut, tuple[str, int]] = {
-        "task": (f"{TRANSFER}, leave-task-out", 24),
-        "family": (f"{TRANSFER}, leave-family-out", 32),
-    }
-    for held_out, (title, runs) in titles.items():
-        first = f"{title}, adaptive"
-        if first in here[runs]:
-            yield from ((first, other, runs) for other in best([*baseline_names(held_out)], runs))
-            engines = [f"{engine}, fixed 3" for engine in ENGINES]
-            yield from ((first, other, runs) for other in best(engines, runs))
-    pair = (f"{TRANSFER}, misleading prior, adaptive", f"{TRANSFER}, no prior, adaptive")
-    if here[96].issuperset(pair):
-        yield (*pair, 96)
-    for runs in (32, 96):
-        for first in sorted(name for name in here[runs] if name.endswith(", adaptive")):
-            search = first.removesuffix(", adaptive")
-            for seeds in SEEDS:
-                second = f"{search}, {seeds}"
-                if second in here[runs] and second != first:
-                    yield first, second, runs
+    for pair in PAIRS:
+        yield from ((*pair, runs) for runs in RUNS if here[runs].issuperset(pair))
 
 
 def calibration(measured: Measured, runs: int) -> list[str]:
     """Stated probabilities of a right choice in bins, beside how often it was."""
-    pairs = measured.stated(CALIBRATED, runs)
-    if not len(pairs):
+    methods = [name for name in measured.methods(runs) if name.endswith(CALIBRATED)]
+    if not methods:
         return []
-    bins = np.minimum((pairs[:, 0] * BINS).astype(int), BINS - 1)
     lines = [f"### How sure the choice is, {runs} runs", ""]
     lines += paragraph(
-        f"Of {CALIBRATED}. Right: no other confirmed configuration has a better mean over the held-out seeds, which is",
-        "noisy itself.",
+        "Stated / right (choices). Right: no other confirmed configuration has a better mean over the held-out seeds,",
+        "which is noisy itself.",
     )
-    lines += ["", *header("stated", "right", "choices")]
-    for number in range(BINS):
-        chosen = pairs[bins == number]
-        if len(chosen):
-            stated, right = chosen.mean(axis=0)
-            lines.append(row(f"{stated:.2f}", f"{right:.2f}", len(chosen)))
+    heads = [f"up to {(number + 1) / BINS:.1f}" for number in range(BINS)]
+    lines += ["", *header("", *heads)]
+    for method in methods:
+        pairs = measured.stated(method, runs)
+        bins = np.minimum((pairs[:, 0] * BINS).astype(int), BINS - 1)
+        words = []
+        for number in range(BINS):
+            chosen = pairs[bins == number]
+            stated, right = chosen.mean(axis=0) if len(chosen) else (math.nan, math.nan)
+            words.append(f"{stated:.2f} / {right:.2f} ({len(chosen)})" if len(chosen) else "")
+        lines.append(row(method, *words))
     return [*lines, ""]

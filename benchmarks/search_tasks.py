@@ -211,6 +211,10 @@ class Task:
             return near[0]
         return next((config for config in near if config not in taken), near[0])
 
+    def distance(self, config: Config) -> float:
+        """How far the nearest recorded configuration is; 0 where a surrogate answers."""
+        return float(self._table.neighbours(config)[1][0]) if self._table is not None else 0.0
+
     def judged(self, config: Config, split: Split) -> float:
         """The held-out score of a configuration."""
         return float(self.final(config)[split.judging].mean())

@@ -78,9 +78,7 @@ class TransferOptions:
     beliefs: Mapping[str, Any] | None = option(
         None, "of hyperparameters, as {learning_rate: {centre: 3.0e-4, confidence: 0.8}}"
     )
-    startup: int = option(
-        4, "proposals, and scores, before results are evidence and a model", minimum=4
-    )
+    startup: int = option(4, "proposals, and scores, before results are evidence", minimum=1)
 
 
 class Reading:

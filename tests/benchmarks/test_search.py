@@ -162,7 +162,8 @@ def test_the_curve_is_what_smaller_budgets_choose(task, folders, monkeypatch):
 class Recorded:
     """A task of the plain baseline: its table alone."""
 
-    def __init__(self, table):
+    def __init__(self, table, name="a_x_dqn"):
+        self.name = name
         self.table = np.array(table, dtype=float)
 
     def split(self, repeat):
@@ -173,7 +174,10 @@ def test_a_portfolio_adds_what_the_chosen_ones_lack():
     # Configuration 0 is best in the mean; 2 is best where 0 fails, 1 only where 0 is good already.
     first = Recorded([[1.0], [0.9], [0.0], [0.2]])
     second = Recorded([[0.5], [0.4], [1.0], [0.2]])
-    assert search_rows.greedy_portfolio((first, second), 2) == [0, 2]
+    assert search_rows.greedy_portfolio((first, second), "c_z_dqn", 2) == [0, 2]
+    # A relative weighs ten times as much.
+    relative = Recorded(second.table, "c_y_dqn")
+    assert search_rows.greedy_portfolio((first, relative), "c_z_dqn", 2) == [2, 0]
 
 
 def test_the_baseline_confirms_by_tuning_seeds_and_is_judged_by_others():
@@ -220,7 +224,15 @@ def test_a_multiplier_beyond_the_curve_is_a_bound():
 def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
     """Cells with made-up results: each method's score, a little noise by task."""
     raw, cells = Raw(None, "code"), []
-    same = {"search_loss": 0.1, "choice_loss": 0.2, "informed": 0, "new": 8, "met": 7}
+    same = {
+        "search_loss": 0.1,
+        "choice_loss": 0.2,
+        "informed": 0,
+        "new": 8,
+        "met": 7,
+        "moved": 0.5,
+        "far": 0.2,
+    }
     same |= {"curve": list(np.linspace(0.2, 0.9, len(search_rows.CURVE))), "seconds": 1.0}
     each = product(methods.items(), enumerate(tasks), range(repeats))
     for (method, score), (place, task), repeat in each:
@@ -242,10 +254,10 @@ def test_the_page_names_what_ran_compares_and_says_what_is_missing():
     text = search_report.report(raw, cells, 3, "--data DIR")
     assert "**Not finished: 3 cells are missing.**" in text
     assert "| tpe, fixed 3 (0 of 8 by the model: random search) | 0.352 |" in text
-    assert "| multiplier | by the model |" in text
+    assert "| multiplier | by the model | met | moved |" in text
     assert "| random, adaptive - random, fixed 3 | 32 | +0.201 |" in text
     assert "better on 2, worse on 0; above" in text
-    assert "| 0.90 | 0.50 | 4 |" in text
+    assert "| random, adaptive |  |  |  |  | 0.90 / 0.50 (4) |" in text
 
 
 def test_a_row_that_lacks_a_task_is_left_out():

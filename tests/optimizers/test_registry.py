@@ -365,8 +365,8 @@ EVERY = 200  # more proposals than any start-up has
         ("schedule", {"schedule": {"0": {}, "50": {"x": 0.5}}}, 1),
         ("smac", {}, 10),
         ("tpe", {"startup": 6}, 6),
-        ("transfer", {}, 10),
-        ("transfer", {"startup": 2}, 4),
+        ("transfer", {}, 4),
+        ("transfer", {"startup": 2}, 2),
     ],
 )
 def test_so_many_proposals_depend_on_no_outcome(name, options, count):

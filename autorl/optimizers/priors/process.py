@@ -53,7 +53,7 @@ def rows_of(space: Space, units: Array, used: np.ndarray | None = None) -> Array
         else:
             columns.append(column)
     count = len(items) if used is None else int(used.sum())
-    return np.column_stack(columns) / (LENGTH * count**0.5)
+    return np.asarray(np.column_stack(columns) / (LENGTH * count**0.5))
 
 
 class Process:

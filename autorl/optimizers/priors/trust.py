@@ -110,7 +110,7 @@ def _belief(measured: Sequence[float], spread: float) -> Belief:
 
 
 def _hits_of(ensemble: Ensemble, place: int, weights: Array) -> float:
-    of_others = (ensemble.brought & (weights > 0)[:, None]).any(axis=0)
+    of_others = np.logical_or.reduce(ensemble.brought[weights > 0])
     chosen = greedy(ensemble.values, weights, FIRST, of_others)
     scores = ensemble.tasks[place].scores
     found = hits(scores, ensemble.values[place, chosen])
