@@ -482,7 +482,9 @@ def test_a_schedule_beats_the_best_fixed_configuration_where_the_optimum_moves(n
     seeds below 16 were seen then: only pb2's seeds 16 to 24 say how often it wins here, nine of nine, which chance
     alone would do once in 2^9 times. A population that cannot change is never above: the test below.
     """
-    scores = [moving_scores(name, seed) for seed in seeds]
+    # The paper's factor cannot follow so fast an optimum (`docs/optimizers.md`).
+    options = {"explore": "step"} if name == "pbt" else {}
+    scores = [moving_scores(name, seed, **options) for seed in seeds]
     assert all(found > fixed for found, fixed in scores)
     assert np.median([found / fixed for found, fixed in scores]) > 1.25
 

@@ -34,7 +34,7 @@ CASES = {
     "pb2": [COPYING, COPYING | {"synchronous": False, "window": 8, "refit": 2}],
     "pbt": [
         COPYING,
-        COPYING | {"selection": "tournament", "explore": "factor"},
+        COPYING | {"selection": "tournament", "explore": "step"},
         COPYING | {"synchronous": False, "retrain": 2},
         {"population": 6, "generations": 4, "frequencies": 2, "ready": 0.0},
     ],
@@ -49,7 +49,7 @@ CASES = {
     "sobol": [{"seed": 3}],
     "successive_halving": [{}],
     "tpe": [{"startup": 4}],
-    "transfer": [SMALL],
+    "transfer": [{}],
 }
 SPACES = ("types", "conditional", "constrained")
 
