@@ -93,8 +93,8 @@ class PBTOptions:
         minimum=0.0,
         maximum=0.5,
     )
-    # The paper's rule. On three live tasks it is not told apart from steps, which multiply a learning
-    # rate by ten (`docs/optimizers.md`).
+    # The paper's rule: steps, which multiply a learning rate by ten, are not told apart from it on
+    # three live tasks (`docs/optimizers.md`).
     explore: str = option(
         "factor",
         "how explore moves numbers: by `step` of their range, or times `factor` as in the paper",

@@ -7,16 +7,16 @@ when the study begins, and stand in its frozen study file (`prior_data`). Two ar
 weighted mean over tasks: a greedy portfolio. Tasks of the study's own family of environments weigh
 most.
 
-*Plain search*: the largest upper confidence bound by a Gaussian process of the study's own results;
-a random draw before there are enough of them.
+*Plain search*: the largest upper confidence bound by a Gaussian process of the study's own
+results, at first a random draw.
 
-The prior's share of the proposals is Phi(2 min(z_hits, z_agreement)), at most 0.65, where each z is
-a belief in its deviations: are the prior's proposals among the best quarter more often than those of
-plain search, and do results rank as the prior expects? What is believed at first is measured on the
-prior's tables, each left out in turn; the study's results then move it
-(`autorl.optimizers.priors.trust`). Where recorded ranges differ from the study's, tables are read
+The prior's share of the proposals is Phi(2 min(z_hits, z_agreement)), at most 0.65. Each z is the
+mean of a belief in its standard deviations: the prior's proposals are among the best quarter more
+often than those of plain search, and results rank as the prior expects. The first beliefs are
+measured on the prior's tables, each left out in turn, and the study's results move them
+(`autorl.optimizers.priors.trust`). If recorded ranges differ from the study's, tables are read
 twice, by value and by place in the range, and the reading that agrees better proposes. Shares are
-added up, and plain search proposes whenever the sum passes 1: nothing is drawn.
+added up, and plain search proposes when the sum passes 1, so that nothing is drawn.
 
     hits 0.9 +- 1.2, agreement 0.4 +- 0.3    z = 0.75 and 1.33: the share is min(0.65, Phi(1.5))
     ask 0..9   -> the default configuration, then two of the portfolio to one of plain search
@@ -168,7 +168,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     @property
     def readings(self) -> Mapping[str, Reading]:
-        """The prior, as often as it is read, built when it is first needed."""
+        """The readings of the prior by name, built at the first use."""
         if not self._readings and self.prior.tasks:
             space = self.problem.space
             self._readings = {
@@ -227,9 +227,9 @@ class Transfer(BaseOptimizer[TransferOptions]):
         for name, reading in self.readings.items():
             trust = reading.trust
             if len(results):
-                found = difference(hits(results)[of_arms], by_prior[of_arms])
+                ahead = difference(hits(results)[of_arms], by_prior[of_arms])
                 agreed = agreement(reading.expected(configs), results)
-                trust = Trust(trust.hits.given(*found), trust.agreement.given(*agreed))
+                trust = Trust(trust.hits.given(*ahead), trust.agreement.given(*agreed))
             trusted[name] = trust
         best = max(trusted, key=lambda name: trusted[name].agreement.z)
         return trusted[best].share, self.readings[best]
@@ -247,21 +247,24 @@ class Transfer(BaseOptimizer[TransferOptions]):
         return None
 
     def _by_results(self, records: Sequence[Record], rng: np.random.Generator) -> Config | None:
-        """Choose by the study's results alone; None: what is promising was proposed."""
+        """Choose by the study's results alone.
+
+        The result is None if all candidates were proposed before.
+        """
         space = self.problem.space
-        # Ordered by when they ended, so that a resumed study has the same.
         places = ranks(records)
         best = {records[row].id for row in np.argsort(-places, kind="stable")[:BEST]}
-        latest = {*list(self._latest)[-LATEST:]} | best
-        known = [row for row, record in enumerate(records) if record.id in latest]
-        units = places_of(space, [records[row].proposal.config for row in known])
+        taken = {*list(self._latest)[-LATEST:]} | best
+        rows = [row for row, record in enumerate(records) if record.id in taken]
+        units = places_of(space, [records[row].proposal.config for row in rows])
         pending = [self.history[number].proposal.config for number in self.history.pending]
         process = Process(
             rows_of(space, units),
-            normal_scores(places[known]),
+            normal_scores(places[rows]),
             rows_of(space, places_of(space, pending)),
         )
-        candidates = self._candidates(units[np.argsort(-process.mean(rows_of(space, units)))], rng)
+        order = np.argsort(-process.mean(rows_of(space, units)), kind="stable")
+        candidates = self._candidates(units[order], rng)
         mean, deviation = process.at(rows_of(space, candidates))
         names = [item.name for item in searched(space)]
         vector = np.full(len(space.names), 0.5)

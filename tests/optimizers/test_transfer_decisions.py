@@ -155,6 +155,16 @@ def test_plain_search_takes_the_largest_bound_of_what_it_draws():
     assert [chosen["x"], chosen["y"]] == pytest.approx(drawn[(mean + 2 * deviation).argmax()])
 
 
+def test_a_space_of_constants_has_one_configuration():
+    space = load_space({"hyperparameters": {"c": {"type": "categorical", "choices": ["a"]}}})
+    optimizer = make("transfer", space, horizon=10, prior="none", budget=40)
+    for number in range(10):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        optimizer.observe(Proposed(number, proposal))
+        optimizer.observe(Scored(number, (float(number),)))
+    assert proposal.config == Config(c="a")
+
+
 def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
     optimizer = built()
     meta = FrozenMap(arm="plain", due=0.75)

@@ -78,7 +78,7 @@ def build_prior(
 def fitted_prior(
     gathered: Gathered, space: Space, environment: str | None, *, named: bool
 ) -> StudyPrior:
-    """Map tables to a study's space and measure how far they can be trusted.
+    """Map tables to a study's space and measure the trust in them.
 
     Args:
         gathered: the tables, and lines about what is none.

@@ -1,4 +1,4 @@
-"""Scores of configurations in the tasks of a prior, and the portfolio of their best.
+"""Scores of configurations in a prior's tasks, and their portfolio.
 
 Each task has a Gaussian process of its own, given the normal scores of its configurations. A
 configuration that a task has recorded keeps its recorded score; elsewhere the process predicts.
@@ -65,7 +65,11 @@ class Ensemble:
                     self.brought[number, place] |= row in best[number]
 
     def predicted(self, units: Array) -> Array:
-        """Predict normal scores at places, shape (q, d), in every task: (tasks, q)."""
+        """Predict normal scores in every task, shape (tasks, q).
+
+        Args:
+            units: places, shape (q, d).
+        """
         means = [
             process.mean(rows_of(self.space, units, task.recorded))
             for process, task in zip(self._processes, self.tasks, strict=True)
@@ -73,11 +77,11 @@ class Ensemble:
         return np.array(means, dtype=np.float64).reshape(len(means), len(units))
 
     def _scores(self, predicted: Array) -> Array:
-        """Return the scores, 0 to 1, that belong to normal scores in each task."""
+        """Turn each task's normal scores into its scores, 0 to 1."""
         scores = np.empty_like(predicted)
         for row, task in enumerate(self.tasks):
-            known = np.sort(task.scores)
-            scores[row] = np.interp(predicted[row], normal_scores(known), known)
+            ascending = np.sort(task.scores)
+            scores[row] = np.interp(predicted[row], normal_scores(ascending), ascending)
         return scores
 
     def scores(self, configs: Sequence[Config]) -> Array:
@@ -89,7 +93,11 @@ class Ensemble:
         return scores
 
     def source_of(self, place: int) -> str:
-        """Name the task that a configuration of the pool is from; of several the heaviest."""
+        """Name the heaviest of the tasks that a configuration is from.
+
+        Args:
+            place: of the configuration in the pool.
+        """
         return self.tasks[int((self.brought[:, place] * self.weights).argmax())].source
 
 
@@ -123,11 +131,11 @@ def greedy(
         allowed: columns that may be chosen, a mask; None: all.
     """
     best = np.zeros(len(weights))
-    left = np.ones(values.shape[1], dtype=bool) if allowed is None else allowed.copy()
+    free = np.ones(values.shape[1], dtype=bool) if allowed is None else allowed.copy()
     chosen: list[int] = []
-    while len(chosen) < size and left.any():
-        gain = np.where(left, gains(values, best, weights), -np.inf)
+    while len(chosen) < size and free.any():
+        gain = np.where(free, gains(values, best, weights), -np.inf)
         chosen.append(int(gain.argmax()))
-        left[chosen[-1]] = False
+        free[chosen[-1]] = False
         best = np.maximum(best, values[:, chosen[-1]])
     return chosen

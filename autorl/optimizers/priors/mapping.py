@@ -188,10 +188,11 @@ def _places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array
 
 
 def _ranked_places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array:
-    """Return the places of recorded values among each other, as parts of them that lie below.
+    """Return each value's place among the recorded ones, shape (n,).
 
-    Of a design that is even over a range they are the places in that range, on any scale. A choice
-    without order, and all values where one is no number, are read by value.
+    The place is the part of them that lies below. A design that is even over a range has the same
+    places in that range, on any scale. Choices without order, and values that are not all numbers,
+    are read by value.
     """
     from scipy.stats import rankdata
 

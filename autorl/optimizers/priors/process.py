@@ -32,14 +32,14 @@ def normal_scores(values: Array) -> Array:
 
 
 def rows_of(space: Space, units: Array, used: np.ndarray | None = None) -> Array:
-    """Encode places of the unit cube as rows of a process, in lengths of its kernel.
+    """Encode places as rows of a process, in lengths of its kernel.
 
     Args:
         space: of the places.
         units: shape (q, d), by searched hyperparameters.
         used: a mask of the hyperparameters that have a part, shape (d,); None: all.
     """
-    columns = []
+    columns = [np.empty((len(units), 0))]  # a space may have constants alone
     items = searched(space)
     for place, item in enumerate(items):
         if used is not None and not used[place]:
@@ -49,11 +49,11 @@ def rows_of(space: Space, units: Array, used: np.ndarray | None = None) -> Array
             inside = np.clip(column, 0.0, 1.0 - 1e-9)
             number = np.floor(inside * item.n_choices)
             # Two categories are sqrt(0.5 + 0.5) apart.
-            columns += [(number == choice) * 0.5**0.5 for choice in range(item.n_choices)]
+            columns.append((number[:, None] == np.arange(item.n_choices)) * 0.5**0.5)
         else:
-            columns.append(column)
+            columns.append(column[:, None])
     count = len(items) if used is None else int(used.sum())
-    return np.asarray(np.column_stack(columns) / (LENGTH * count**0.5))
+    return np.asarray(np.column_stack(columns) / (LENGTH * max(1, count) ** 0.5))
 
 
 class Process:

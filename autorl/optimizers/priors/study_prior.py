@@ -121,7 +121,7 @@ class StudyPrior:
 
 
 def _packed(task: MappedTask, designs: dict[str, int]) -> dict[str, Any]:
-    """Return a task's content; its places are a number of `designs`."""
+    """Return a task's content, which names its places by number in `designs`."""
     units = pack((task.units + BEYOND) / _SPAN)
     return {name: value for name, value in vars(task).items() if name != "units"} | {
         "rows": len(task.scores),

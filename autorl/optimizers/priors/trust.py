@@ -1,11 +1,11 @@
 """Trust in a prior, measured on its own tables.
 
-Each table is left out, and the others are its prior, as they are the study's: with tables of its
-family where the study has some, without where it has none. Two numbers say how well that goes:
+Each table is left out, and the others are its prior, with tables of its family if the study has
+tables of its own, without otherwise. Two numbers say how well that goes:
 
 - *hits*: the log odds that the first `FIRST` configurations of the portfolio are among the best
-  quarter of the table, beside the odds 1 : 3 of random ones;
-- *agreement*: Kendall's tau of what the others expect of its configurations and their scores.
+  quarter of the table, minus those of random ones, 1 : 3;
+- *agreement*: Kendall's tau of its scores and what the others expect.
 
 A study is one more table: its own two numbers are expected at the mean of the tables', as far away
 as the tables are from each other. Few tables say little, so they stand beside `PRETENDED` tables
@@ -13,8 +13,8 @@ where a prior is worth nothing. Results of the study itself are then evidence ab
 numbers, and each belief is the product of two normal densities.
 
     hits of three tables 1.1, 2.0, 1.4    -> 0.90 +- 1.20 for a fourth
-    in the study 2 of 3 and 1 of 5        -> -1.69 and 0.51: the difference is 1.86 +- 1.32
-    together                              -> 1.33 +- 0.89
+    in the study 2 of 3 and 0 of 5        -> 0.51 and -2.40: the difference is 2.91 +- 1.80
+    together                              -> 1.52 +- 1.00
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST = 0.65
 
 @dataclass(frozen=True)
 class Belief:
-    """A normal belief about a number that is above 0 where a prior helps."""
+    """A normal belief about a number, above 0 if a prior helps."""
 
     mean: float
     deviation: float
@@ -53,7 +53,10 @@ class Belief:
         return self.mean / self.deviation
 
     def given(self, value: float, variance: float) -> Belief:
-        """Return the belief after a measurement; infinite variance says nothing."""
+        """Return the belief after a measurement.
+
+        An infinite variance says nothing.
+        """
         weight = 1.0 / self.deviation**2
         total = weight + 1.0 / variance
         return Belief((self.mean * weight + value / variance) / total, total**-0.5)
@@ -68,7 +71,7 @@ class Trust:
 
     @property
     def share(self) -> float:
-        """Part of the proposals that the prior makes: the less certain number decides."""
+        """Part of the proposals for the prior, by the lesser z."""
         from scipy.special import ndtr
 
         return float(min(MOST, ndtr(SHARPNESS * min(self.hits.z, self.agreement.z))))
@@ -82,27 +85,26 @@ def measured_trust(ensemble: Ensemble, environments: Sequence[str], own: str | N
         environments: of the tasks.
         own: that of the study, None where nobody knows: a task of each family then is its relative.
     """
-    families = [family_of(environment) for environment in environments]
-    known = own is None or family_of(own) in families
-    hits = []
-    agreement = []
-    for place, family in enumerate(families):
-        others = [other for other in range(len(families)) if other != place]
-        relatives = [other for other in others if families[other] == family]
-        if known and not relatives:
-            continue
-        rest = others if known else [other for other in others if other not in relatives]
-        if not rest:
+    families = np.array([family_of(environment) for environment in environments])
+    has_relatives = own is None or family_of(own) in families
+    odds = []
+    taus = []
+    for place, environment in enumerate(environments):
+        related = families == families[place]
+        prior = np.ones(len(families), dtype=bool) if has_relatives else ~related
+        prior[place] = False
+        if not prior.any() or (has_relatives and related.sum() == 1):
             continue
         weights = np.zeros(len(families))
-        weights[rest] = task_weights([environments[other] for other in rest], environments[place])
-        hits.append(_hits_of(ensemble, place, weights))
-        agreement.append(_agreement_of(ensemble, place, weights))
-    return Trust(_belief(hits, SPREAD_OF_HITS), _belief(agreement, SPREAD_OF_AGREEMENT))
+        named = [environments[row] for row in np.flatnonzero(prior).tolist()]
+        weights[prior] = task_weights(named, environment)
+        odds.append(_hits_of(ensemble, place, weights))
+        taus.append(_agreement_of(ensemble, place, weights))
+    return Trust(_belief(odds, SPREAD_OF_HITS), _belief(taus, SPREAD_OF_AGREEMENT))
 
 
 def _belief(measured: Sequence[float], spread: float) -> Belief:
-    """Return the belief about one more table, beside tables where a prior is worth nothing."""
+    """Return the belief about one more table."""
     count = len(measured) + PRETENDED
     mean = sum(measured) / count
     squares = sum((value - mean) ** 2 for value in measured) + PRETENDED * spread**2
@@ -112,9 +114,8 @@ def _belief(measured: Sequence[float], spread: float) -> Belief:
 def _hits_of(ensemble: Ensemble, place: int, weights: Array) -> float:
     of_others = np.logical_or.reduce(ensemble.brought[weights > 0])
     chosen = greedy(ensemble.values, weights, FIRST, of_others)
-    scores = ensemble.tasks[place].scores
-    found = hits(scores, ensemble.values[place, chosen])
-    return log_odds(float(found.sum()), len(chosen)) - math.log(TOP / (1 - TOP))
+    counted = hits(ensemble.tasks[place].scores, ensemble.values[place, chosen])
+    return log_odds(float(counted.sum()), len(chosen)) - math.log(TOP / (1 - TOP))
 
 
 def _agreement_of(ensemble: Ensemble, place: int, weights: Array) -> float:
@@ -126,55 +127,53 @@ def _agreement_of(ensemble: Ensemble, place: int, weights: Array) -> float:
 
 
 def hits(values: Array, asked: Array | None = None) -> Array:
-    """Tell which results are among the best quarter; equal ones share the last places.
+    """Tell which results are among the best quarter.
+
+    Equal results share the last places of the quarter: each counts as a part of 1.
 
     Args:
-        values: all results, shape (n,), at least one; larger is better.
-        asked: those that are asked about, shape (k,); None: all.
+        values: all results, shape (n,), at least one. Larger is better.
+        asked: results to tell about, shape (k,). None: all.
 
     Returns:
-        1, a part of 1 or 0 for each that is asked about.
+        Shape (k,), from 0 to 1.
     """
     asked = values if asked is None else asked
     count = max(1, round(TOP * len(values)))
     least = np.sort(values)[-count]
-    left = (count - (values > least).sum()) / (values == least).sum()
-    return np.where(asked > least, 1.0, np.where(asked == least, left, 0.0))
+    part = (count - (values > least).sum()) / (values == least).sum()
+    return np.where(asked > least, 1.0, np.where(asked == least, part, 0.0))
 
 
-def log_odds(found: float, count: int) -> float:
-    """Return the log odds of so many hits, half a hit and half a miss added."""
-    return math.log((found + 0.5) / (count - found + 0.5))
+def log_odds(hit: float, count: int) -> float:
+    """Return the log odds of hits, half of one added to both."""
+    return math.log((hit + 0.5) / (count - hit + 0.5))
 
 
-def difference(found: Array, chosen: np.ndarray) -> tuple[float, float]:
-    """Compare the hits of an arm's results with those of the others.
+def difference(counted: Array, chosen: np.ndarray) -> tuple[float, float]:
+    """Compare the hits of an arm's results with the other arm's.
 
     Args:
-        found: of all results, shape (n,).
-        chosen: those of the arm, a mask.
+        counted: hits among all results, shape (n,).
+        chosen: results of the arm, a mask.
 
     Returns:
-        The difference of the log odds, and its variance; infinite while either has no result.
+        The difference of the log odds, and its variance, infinite while an arm has no result.
     """
-    counts = [int(chosen.sum()), int((~chosen).sum())]
-    if not min(counts):
+    arms = [counted[chosen], counted[~chosen]]
+    if not all(map(len, arms)):
         return 0.0, math.inf
-    of_arms = [float(found[chosen].sum()), float(found[~chosen].sum())]
-    odds = [log_odds(found, count) for found, count in zip(of_arms, counts, strict=True)]
-    # Of log odds with half a hit added: Haldane 1956.
-    variance = sum(
-        1 / (found + 0.5) + 1 / (count - found + 0.5)
-        for found, count in zip(of_arms, counts, strict=True)
-    )
-    return odds[0] - odds[1], variance
+    odds = [log_odds(float(arm.sum()), len(arm)) for arm in arms]
+    # Haldane, "The estimation and significance of the logarithm of a ratio of frequencies", 1956.
+    variance = sum(1 / (arm.sum() + 0.5) + 1 / (len(arm) - arm.sum() + 0.5) for arm in arms)
+    return odds[0] - odds[1], float(variance)
 
 
 def agreement(expected: Array, results: Array) -> tuple[float, float]:
-    """Return the rank agreement of results with what was expected, and its variance.
+    """Return the rank agreement with what was expected, and its variance.
 
-    Pairs of equal results are left out, and the fewer are left the larger is the variance, infinite
-    where none is: many runs that all fail say nothing.
+    Pairs of equal results are left out. The fewer pairs remain, the larger is the variance; it is
+    infinite without any, so that runs that all fail say nothing.
     """
     from scipy.stats import kendalltau
 
