@@ -16,8 +16,8 @@ from autorl.core.types import Config, InputError
 from autorl.landscapes.library import find_landscape
 from autorl.optimizers.priors.build import build_prior, fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, greedy
+from autorl.optimizers.priors.families import algorithm_of
 from autorl.optimizers.priors.sources import (
-    algorithm_of,
     automatic_tables,
     find_prior,
     named_tables,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import shortened, shown
 from autorl.core.types import Config, InputError
-from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape
 from autorl.space import Document, Space
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Dataset
 
 
 def starting_configurations(
@@ -31,6 +33,8 @@ def starting_configurations(
         InputError: nothing is there, the query is wrong or has no column `config_id`, or no
             configuration is ranked.
     """
+    from autorl.landscapes.dataset import Dataset  # a study file without a source needs none
+
     path = find_landscape(source, folder=folder)
     if path is None:
         raise InputError(f"no landscape or study {source!r}: give an id or a folder that holds one")

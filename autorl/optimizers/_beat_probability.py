@@ -13,6 +13,9 @@ Scores are on the scale of the situation, 0 the 10 % quantile of the first rung 
     run at rung 2: 15, 60, 90  -> score 0.46, gained 0.18
     among reference runs alike: 4 of 100 beat the incumbent
 
+Curves of another task are less alike than the regression thinks: its log odds are divided by a
+temperature, under which each task is most likely given the others, each left out in turn.
+
 A task counts as 100 curves, and its curves share that. The study's own complete runs are one
 more task, which counts n / (n + inertia): with their number they outweigh the references. A
 situation is never fitted to the curves of its own draw, so every probability is of a curve left
@@ -31,7 +34,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +47,8 @@ DRAWS = 4  # situations of a task
 GOING = 48  # runs of a situation, at most
 TASK_WEIGHT = 100.0
 """Curves that a task counts as: runs of one task are more alike than runs of two."""
+HOTTEST = 4.0
+"""Largest temperature."""
 INERTIA = 24
 """Own complete runs that count as much as all references."""
 OWN = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192)
@@ -170,11 +175,13 @@ class Logistic:
     Attributes:
         coefficients: of a constant and the standardized features.
         mean, deviation: that features are standardized by.
+        temperature: that log odds are divided by.
     """
 
     coefficients: Array
     mean: Array
     deviation: Array
+    temperature: float = 1.0
 
     @classmethod
     def fit(cls, rows: Rows) -> Logistic:
@@ -203,10 +210,35 @@ class Logistic:
                 break
         return cls(coefficients, mean, deviation)
 
+    def log_odds(self, features: Array) -> Array:
+        """Return log odds before the temperature, shape (rows,).
+
+        Args:
+            features: shape (rows, 2).
+        """
+        design = np.column_stack([np.ones(len(features)), (features - self.mean) / self.deviation])
+        return np.asarray(design @ self.coefficients)
+
     def probability(self, features: Array) -> Array:
         """Return probabilities at features of shape (rows, 2): (rows,)."""
-        design = np.column_stack([np.ones(len(features)), (features - self.mean) / self.deviation])
-        return _sigmoid(design @ self.coefficients)
+        return _sigmoid(self.log_odds(features) / self.temperature)
+
+
+def temperature(log_odds: Array, outcomes: Array, weights: Array) -> float:
+    """Return the likeliest divisor of log odds, from 1 to `HOTTEST`.
+
+    Args:
+        log_odds: stated of each row, shape (rows,).
+        outcomes: of the rows, 0 to 1.
+        weights: of the rows.
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(heat: float) -> float:
+        logits = log_odds / heat
+        return float(weights @ (np.logaddexp(0.0, logits) - outcomes * logits))
+
+    return float(minimize_scalar(loss, bounds=(1.0, HOTTEST), method="bounded").x)
 
 
 def _sigmoid(values: Array) -> Array:
@@ -247,8 +279,22 @@ class BeatProbability:
             rows = self._joined(size, rung, own)
             if rows is None:
                 return None
-            self._fits[key] = Logistic.fit(rows)
+            model = Logistic.fit(rows)
+            self._fits[key] = replace(model, temperature=self._temperature(size, rung))
         return self._fits[key]
+
+    def _temperature(self, ended: int, rung: int) -> float:
+        """Return the temperature of the references, 1 where there are no two."""
+        tasks = self._tasks(ended, rung)
+        if len(tasks) < 2:
+            return 1.0
+        odds = []
+        for left_out, rows in enumerate(tasks):
+            fitted = joined([*tasks[:left_out], *tasks[left_out + 1 :]])
+            model = Logistic.fit(fitted.scaled(TASK_WEIGHT * (len(tasks) - 1)))
+            odds.append(model.log_odds(rows.features))
+        every = joined(tasks)
+        return temperature(np.concatenate(odds), every.outcomes, every.weights)
 
     def _joined(self, ended: int, rung: int, own: Array) -> Rows | None:
         """Return situations of the references and of own runs, or None."""
@@ -264,8 +310,13 @@ class BeatProbability:
 
     def _of_references(self, ended: int, rung: int) -> Rows | None:
         """Return situations of all tasks that know a rung, or None."""
-        tasks = [task for task in self.references if task.first <= rung and len(task.scores) > 1]
-        if not tasks:
-            return None
-        rows = [situations(task.scores, ended, rung).scaled(task.weight) for task in tasks]
-        return joined(rows).scaled(TASK_WEIGHT * len(tasks))
+        tasks = self._tasks(ended, rung)
+        return joined(tasks).scaled(TASK_WEIGHT * len(tasks)) if tasks else None
+
+    def _tasks(self, ended: int, rung: int) -> list[Rows]:
+        """Return situations of each task that knows a rung."""
+        return [
+            situations(task.scores, ended, rung).scaled(task.weight)
+            for task in self.references
+            if task.first <= rung and len(task.scores) > 1
+        ]

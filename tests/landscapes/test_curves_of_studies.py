@@ -62,7 +62,7 @@ def test_the_dry_run_says_which_curves_there_are(here):
     trained = {"trainer": {"name": "synthetic"}, "environment": {}}
     plan = make_plan(study(here, {"curves": [str(folder)]}, **trained))
     assert any("reference curves of 1 task, hash" in line for line in plan.outline)
-    assert any("probability below 0.05" in line for line in plan.outline)
+    assert any("probability below 0.02" in line for line in plan.outline)
     text = plan_text(plan)
     assert "curve_data: sha256 " in text
     without = make_plan(study(here, {"curves": "none"}, **trained))

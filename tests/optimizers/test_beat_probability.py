@@ -14,6 +14,7 @@ from autorl.optimizers._beat_probability import (
     Standing,
     joined,
     situations,
+    temperature,
 )
 
 NO_OWN = np.empty((0, 3))
@@ -172,3 +173,26 @@ def test_what_is_stated_is_the_regression_of_the_rung_at_the_runs_features():
         logit = coefficients[0] + (features - mean) / deviation @ coefficients[1:]
         expected = 1 / (1 + math.exp(-logit))
         assert model(scores, standing, ended, own) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("heat", [1.0, 2.0, 3.5])
+def test_the_temperature_is_that_of_overstated_log_odds(heat):
+    rng = np.random.default_rng(0)
+    true = rng.normal(-2, 2, 20_000)
+    outcomes = (rng.random(20_000) < 1 / (1 + np.exp(-true))).astype(float)
+    assert temperature(true * heat, outcomes, np.ones(20_000)) == pytest.approx(heat, rel=0.05)
+    # Log odds that say too little are not sharpened, and of chance nothing is left.
+    assert temperature(true / 2, outcomes, np.ones(20_000)) == pytest.approx(1.0, abs=1e-3)
+    assert temperature(true, 1 - outcomes, np.ones(20_000)) == pytest.approx(4.0, abs=1e-3)
+
+
+def test_tasks_that_disagree_make_each_other_unsure():
+    """In one task early scores say who wins, in the other the reverse."""
+    agreeing = [
+        Reference(curves(40, seed=1), weight=0.5),
+        Reference(curves(40, seed=2), weight=0.5),
+    ]
+    opposed = [agreeing[0], Reference(curves(40, seed=2)[:, ::-1], weight=0.5)]
+    heats = [BeatProbability(pair)._temperature(4, 1) for pair in (agreeing, opposed)]
+    assert heats[0] < heats[1]
+    assert BeatProbability(agreeing[:1])._temperature(4, 1) == 1.0

@@ -63,3 +63,8 @@ def task_weights(environments: Sequence[str], own: str | None) -> list[float]:
     ]
     # Rounded: it stands in study files, where 0.1 + 0.2 has no place.
     return [round(share / sum(shares), 6) for share in shares]
+
+
+def algorithm_of(name: str) -> str:
+    """Return the last part of a trainer's name: `ppo` of `sb3/ppo`."""
+    return name.rpartition("/")[2]

@@ -22,6 +22,7 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, is_study, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.optimizers.base import Surroundings
+from autorl.optimizers.priors.families import algorithm_of
 from autorl.optimizers.priors.packed import Array
 from autorl.optimizers.priors.table import (
     FEWEST,
@@ -137,11 +138,6 @@ def gather(value: str | Sequence[str], surroundings: Surroundings, key: str) -> 
         return named_tables(value, around.folder, around.algorithms)
     except InputError as error:
         raise InputError(error.message, file=error.file, key=key) from None
-
-
-def algorithm_of(name: str) -> str:
-    """Return the last part of a trainer's name: `ppo` of `sb3/ppo`."""
-    return name.rpartition("/")[2]
 
 
 def read_table(folder: Path) -> TaskTable:

@@ -13,7 +13,7 @@ from autorl.core.types import InputError, Optimizer
 from autorl.landscapes.library import find_landscape, is_study
 from autorl.landscapes.manifest import Manifest
 from autorl.optimizers.base import Problem, Surroundings
-from autorl.optimizers.priors.sources import algorithm_of
+from autorl.optimizers.priors.families import algorithm_of
 from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, resolved_options
 from autorl.study.spec.options import given_options, resolved_of
 from autorl.study.spec.sections import ObjectiveSection, OptimizerSection
