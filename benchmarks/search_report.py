@@ -251,10 +251,19 @@ def overview(measured: Measured, runs: int) -> list[str]:
                 *(multiplier_text(found, runs) for found in multipliers),
                 model_text(method, share),
                 f"{measured.mean(method, runs, 'met'):.3g}",
-                f"{measured.mean(method, runs, 'moved'):.0%} by {measured.mean(method, runs, 'far'):.2f}",
+                moved_text(measured, method, runs),
             )
         )
     return lines
+
+
+def moved_text(measured: Measured, method: str, runs: int) -> str:
+    """How many proposed configurations were not recorded, and how far away; the baseline's all are."""
+    place = measured.repeats[at_runs(method, runs)][0]
+    if "moved" not in measured.cell(at_runs(method, runs), measured.tasks[0], place):
+        return "-"
+    share, far = (measured.mean(method, runs, name) for name in ("moved", "far"))
+    return f"{share:.0%} by {far:.2f}"
 
 
 def titled(method: str, share: Share) -> str:

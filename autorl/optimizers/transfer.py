@@ -19,9 +19,9 @@ twice, by value and by place in the range, and the reading that agrees better pr
 added up, and plain search proposes when the sum passes 1, so that nothing is drawn.
 
     hits 0.9 +- 1.2, agreement 0.4 +- 0.3    z = 0.75 and 1.33: the share is min(0.65, Phi(1.5))
-    ask 0..9   -> the default configuration, then two of the portfolio to one of plain search
+    ask 0..3   -> the default configuration, two of the portfolio, one of plain search
     observe    -> hits 0.2 +- 0.8
-    ask 20     -> Phi(0.5) = 0.69 is still 0.65; at hits -0.4 +- 0.7 it would be 0.13
+    ask 4      -> Phi(0.5) = 0.69 is still 0.65; at hits -0.4 +- 0.7 it would be 0.13
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Reading:
 
 class Transfer(BaseOptimizer[TransferOptions]):
     """Search that learns from landscapes of the same algorithm.
-    A portfolio of them first, plain search by evidence; what contradicts the prior ends it.
+    Takes turns of a portfolio and plain search, by measured trust and by evidence.
     """
 
     Options = TransferOptions

@@ -13,7 +13,7 @@ import numpy as np
 from autorl.core.types import InputError
 from autorl.optimizers.priors.ensemble import Ensemble, greedy
 from autorl.optimizers.priors.families import family_of, task_weights
-from autorl.optimizers.priors.mapping import MappedTask, map_task
+from autorl.optimizers.priors.mapping import map_task
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import PLACES, VALUES, StudyPrior, searched_names
 from autorl.optimizers.priors.table import Prior, TaskTable
@@ -22,8 +22,6 @@ from autorl.space import Space
 
 PORTFOLIO = 32
 """Configurations of the portfolio of a prior file."""
-ALIKE = 0.1
-"""Mean distance of values and places in the unit interval below which ranges do not differ."""
 
 
 def build_prior(
@@ -103,7 +101,7 @@ def fitted_prior(
         )
         for number, reading in enumerate((VALUES, PLACES))
     }
-    if not any(_differ(*pair) for pair in mapped):
+    if all(np.array_equal(first.units, second.units) for first, second in mapped):
         del readings[PLACES]
     trust = {
         reading: measured_trust(Ensemble(tasks, space), environments, environment)
@@ -112,10 +110,3 @@ def fitted_prior(
     }
     family = "" if environment is None else family_of(environment)
     return StudyPrior(searched_names(space), readings, trust, skipped, family)
-
-
-def _differ(by_value: MappedTask, by_place: MappedTask) -> bool:
-    """Tell whether some hyperparameter was recorded in another range than the study's."""
-    if by_value.units.shape != by_place.units.shape:  # rows with a choice that the space lacks
-        return True
-    return bool((np.abs(by_value.units - by_place.units).mean(axis=0) > ALIKE).any())

@@ -9,8 +9,8 @@ Recorded tables may have other names, other ranges, other scales and other hyper
   all are positive; among choices without order they are the nearest;
 - a configuration with a choice that the space does not have is left out, and where that leaves out
   more than half of them, the hyperparameter instead;
-- read by *places*, a number or an ordered choice lies where it lies among the recorded values, so
-  that 40 % of one range becomes 40 % of another, whatever the values are;
+- read by *places*, a number or an ordered choice lies where it lies in the recorded range, so that
+  40 % of one range becomes 40 % of another, whatever the values are;
 - a hyperparameter that was not recorded is at its default in what is proposed, and no part of the
   task's surrogate; one that the space does not have is ignored.
 """
@@ -33,6 +33,8 @@ from autorl.space.canonical import is_number
 
 BEYOND = 0.5
 """How far beyond the unit interval a place is told apart."""
+ALIKE = 0.05
+"""Mean distance of values and places in the unit interval up to which ranges are the same."""
 _DIGITS = 3
 SYNONYMS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
@@ -100,14 +102,14 @@ def map_task(table: TaskTable, space: Space, *, by_place: bool = False) -> Mappe
     Args:
         table: of the task.
         space: of the study.
-        by_place: whether numbers keep their places among the recorded values, not their values.
+        by_place: whether numbers keep their places in the recorded range, not their values.
 
     Raises:
         InputError: no hyperparameter is shared, or too few configurations can be mapped.
     """
     items = searched(space)
     sources = {item.name: _name_in(table.names, item.name) for item in items}
-    read = _ranked_places if by_place else _places
+    read = _places_in_range if by_place else _places
     columns = {
         item.name: read(item, name, table.configs)
         for item in items
@@ -187,23 +189,35 @@ def _places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array
     )
 
 
-def _ranked_places(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array:
-    """Return each value's place among the recorded ones, shape (n,).
+def _places_in_range(item: Hyperparameter, name: str, configs: Sequence[Config]) -> Array:
+    """Return the places of recorded values in their own range, shape (n,).
 
-    The place is the part of them that lies below. A design that is even over a range has the same
-    places in that range, on any scale. Choices without order, and values that are not all numbers,
-    are read by value.
+    The range goes from the least to the largest recorded value, on the study's scale; ordered
+    choices are at equal distances. Choices without order, and values that are not all numbers, are
+    read by value, and so is a range that is the study's.
     """
-    from scipy.stats import rankdata
-
-    places = _places(item, name, configs)
+    by_value = _places(item, name, configs)
     rows = [row for row, config in enumerate(configs) if name in config]
     values = [configs[row][name] for row in rows]
-    if item.type == "categorical" or not all(is_number(value) for value in values):
-        return places
-    # Ranks of equal values are shared: of three choices they are a sixth, a half and five sixths.
-    places[rows] = (rankdata(np.array(values, dtype=np.float64)) - 0.5) / max(1, len(rows))
-    return places
+    if item.type == "categorical" or not values or not all(is_number(value) for value in values):
+        return by_value
+    numbers = np.array(values, dtype=np.float64)
+    if item.type == "ordinal":
+        numbers = np.unique(numbers, return_inverse=True)[1] + 0.5
+        low, high = 0.0, numbers.max() + 0.5
+    else:
+        if item.scale == "log" and numbers.min() > 0:
+            numbers = np.log(numbers)
+        elif item.scale == "flipped_log" and numbers.max() < 1:
+            numbers = -np.log1p(-numbers)
+        low, high = numbers.min(), numbers.max()
+    if not high > low:
+        return by_value
+    places = by_value.copy()
+    places[rows] = (numbers - low) / (high - low)
+    # The least and the largest of n draws are about 1 / n inside the range.
+    alike = float(np.nanmean(np.abs(places - by_value))) <= ALIKE + 1 / len(rows)
+    return by_value if alike else places
 
 
 def _place(item: Hyperparameter, value: object) -> float:
