@@ -255,3 +255,35 @@ def test_a_prior_file_is_read_back_and_a_changed_one_refused(tmp_path):
     file.write_text("[1")
     with pytest.raises(InputError, match="no prior: not JSON"):
         load_prior(file)
+
+
+@pytest.mark.parametrize(
+    ("studied", "recorded_range", "scale", "expected"),
+    [
+        ((1e-4, 1e-2), (1e-5, 1e-3), "log", True),
+        ((1e-4, 1e-2), (1.1e-4, 0.95e-2), "log", False),  # draws do not reach the ends
+        ((0.0, 1.0), (0.5, 0.75), "linear", True),
+        ((0.9, 0.9999), (0.5, 0.99), "flipped_log", True),
+    ],
+)
+def test_a_place_is_a_part_of_the_recorded_range_on_the_scale_of_the_study(
+    studied, recorded_range, scale, expected
+):
+    item = {"type": "float", "scale": scale, "lower": studied[0], "upper": studied[1]}
+    space = load_space({"hyperparameters": {"x": item}})
+    other = {**item, "lower": recorded_range[0], "upper": recorded_range[1]}
+    drawn = load_space({"hyperparameters": {"x": other}})
+    parts = np.linspace(0, 1, 33)
+    rows = [dict(drawn.from_unit(np.array([part]))) for part in parts]
+    by_value, by_place = (
+        map_task(recorded(rows), space, by_place=place).units[:, 0] for place in (False, True)
+    )
+    assert np.array_equal(by_value, by_place) is not expected
+    assert by_place == pytest.approx(parts if expected else by_value, abs=1e-6)
+
+
+def test_places_of_ordered_choices_are_at_equal_distances():
+    space = load_space({"hyperparameters": {"b": {"type": "ordinal", "choices": [16, 64, 256]}}})
+    rows = [{"b": size} for size in [32, 32, 32, 128, 128, 512, 512, 512, 512]]
+    units = map_task(recorded(rows), space, by_place=True).units[:, 0]
+    assert units == pytest.approx([1 / 6] * 3 + [1 / 2] * 2 + [5 / 6] * 4)

@@ -201,16 +201,17 @@ def _places_in_range(item: Hyperparameter, name: str, configs: Sequence[Config])
     values = [configs[row][name] for row in rows]
     if item.type == "categorical" or not values or not all(is_number(value) for value in values):
         return by_value
-    numbers = np.array(values, dtype=np.float64)
+    numbers: Array = np.array(values, dtype=np.float64)
+    margin = 0.0
     if item.type == "ordinal":
-        numbers = np.unique(numbers, return_inverse=True)[1] + 0.5
-        low, high = 0.0, numbers.max() + 0.5
-    else:
-        if item.scale == "log" and numbers.min() > 0:
-            numbers = np.log(numbers)
-        elif item.scale == "flipped_log" and numbers.max() < 1:
-            numbers = -np.log1p(-numbers)
-        low, high = numbers.min(), numbers.max()
+        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.float64)
+        margin = 0.5
+    elif item.scale == "log" and numbers.min() > 0:
+        numbers = np.log(numbers)
+    elif item.scale == "flipped_log" and numbers.max() < 1:
+        numbers = -np.log1p(-numbers)
+    low = float(numbers.min()) - margin
+    high = float(numbers.max()) + margin
     if not high > low:
         return by_value
     places = by_value.copy()
