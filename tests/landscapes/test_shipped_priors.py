@@ -10,9 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import shipped_priors
-from typer.testing import CliRunner
 
-from autorl.cli import app
 from autorl.landscapes.importers.arlbench_spaces import arlbench_tasks
 from autorl.optimizers.priors.mapping import map_task
 from autorl.optimizers.priors.sources import automatic_tables, find_prior
@@ -149,18 +147,3 @@ def test_a_study_begins_with_the_shipped_prior_of_its_algorithm(trainer, tmp_pat
     assert json.loads(json.dumps(data))["family"] == "classic control"
     without = load_spec(content, {"optimizer.prior": "none"})
     assert "prior_data" not in without.optimizer.options
-
-
-@pytest.mark.slow  # Stable-Baselines3 imports PyTorch
-def test_the_dry_run_of_a_command_names_the_shipped_priors(tmp_path, monkeypatch):
-    pytest.importorskip("stable_baselines3")
-    monkeypatch.chdir(tmp_path)
-    command = ["tune", "sb3/ppo", "--env", "CartPole-v1", "--dry-run"]
-    command += ["--set", "optimizer.name=transfer"]
-    answer = CliRunner().invoke(app, command)
-    assert answer.exit_code == 0, answer.output
-    start = "prior of 13 tasks, 6 of the family classic control: arlbench-ppo (6 tasks), autorl-ppo"
-    assert start in answer.output
-    assert "% of the proposals before evidence" in answer.output
-    without = CliRunner().invoke(app, [*command, "--set", "optimizer.prior=none"])
-    assert "no prior: prior is none" in without.output

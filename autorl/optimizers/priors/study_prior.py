@@ -57,12 +57,6 @@ class StudyPrior:
         """The tasks, read by value."""
         return self.readings.get(VALUES, ())
 
-    def __hash__(self) -> int:
-        return hash(self.sha256)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StudyPrior) and self.sha256 == other.sha256
-
     @cached_property
     def sha256(self) -> str:
         """Hash of its content."""
