@@ -108,7 +108,9 @@ def _belief(measured: Sequence[float], spread: float) -> Belief:
     count = len(measured) + PRETENDED
     mean = sum(measured) / count
     squares = sum((value - mean) ** 2 for value in measured) + PRETENDED * spread**2
-    return Belief(mean, math.sqrt(squares / count * (1 + 1 / count)))
+    deviation = math.sqrt(squares / count * (1 + 1 / count))
+    # Rounded: it stands in study files, and processors differ in the last digits.
+    return Belief(round(mean, 6), round(deviation, 6))
 
 
 def _hits_of(ensemble: Ensemble, place: int, weights: Array) -> float:
