@@ -1,7 +1,7 @@
 """Change one place of the code at a time: do the tests notice?
 
     python benchmarks/mutation.py statistics --sample 40
-    python benchmarks/mutation.py store evaluation --sample 20 --seed 1
+    python benchmarks/mutation.py store space --sample 20 --seed 1
     python benchmarks/mutation.py study --sample 40 --lines FOLDER    # see lines_of_tests.py
 
 Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `not`, `True`/`False`,
@@ -49,7 +49,7 @@ TESTS = {  # what is run besides the tests of the module itself
         "tests/statistics/test_comparison.py",
         "tests/statistics/test_coverage.py",
     ],
-    "evaluation": ["tests/test_evaluation.py", "tests/study/test_racing.py"],
+    "space": ["tests/space"],
     "store": ["tests/store", "tests/study/test_sessions.py", "tests/study/test_proof.py"],
     "optimizers": [
         "tests/optimizers/test_base.py",
@@ -182,7 +182,7 @@ def prepare() -> None:
 def sample(room: str, module: str, size: int, seed: int) -> list[Mutant]:
     """The mutants of a room in an order that the seed decides, `size` of them."""
     folder = ROOT / "autorl" / room
-    paths = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    paths = sorted(folder.rglob("*.py"))
     if module:
         paths = [path for path in paths if path.stem == module]
     mutants = [mutant for path in paths for mutant in mutants_of(path)]
@@ -293,7 +293,8 @@ class MutantFinder(importlib.abc.MetaPathFinder):
 
 def killed(room: str, mutant: Mutant) -> bool:
     """Whether one of the room's own tests notices the mutant."""
-    first = tests_of_module(room, mutant.path.name)
+    module = mutant.path.relative_to(ROOT / "autorl" / room).as_posix()
+    first = tests_of_module(room, module)
     rest = [path for path in TESTS[room] if path not in first]
     return any(paths and noticed(paths, mutant) for paths in (first, rest))
 
