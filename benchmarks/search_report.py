@@ -320,10 +320,10 @@ def calibration(measured: Measured, runs: int) -> list[str]:
     for method in methods:
         pairs = measured.stated(method, runs)
         bins = np.minimum((pairs[:, 0] * BINS).astype(int), BINS - 1)
-        words = []
-        for number in range(BINS):
+        words = [""] * BINS
+        for number in np.unique(bins).tolist():
             chosen = pairs[bins == number]
-            stated, right = chosen.mean(axis=0) if len(chosen) else (math.nan, math.nan)
-            words.append(f"{stated:.2f} / {right:.2f} ({len(chosen)})" if len(chosen) else "")
+            stated, right = chosen.mean(axis=0)
+            words[number] = f"{stated:.2f} / {right:.2f} ({len(chosen)})"
         lines.append(row(method, *words))
     return [*lines, ""]

@@ -16,9 +16,8 @@ wide normal priors: with eight observations the likelihood alone would believe a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,83 +153,76 @@ def _negative_log_posterior(
     return float(value), gradient + away / beliefs.sd
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """The belief about the value at any point.
+class Conditioned:
+    """A Gaussian process, given observations.
 
-    Attributes:
-        logs: as `fit` returns them.
+    Args:
         points, values: shape (n, m) and (n,): the observations.
         pending: shape (k, m): points under evaluation. They narrow the deviation, so that copies
             that are decided together spread out (Desautels et al. 2014), and leave the mean alone.
+        covariance: of points of shape (p, m) and (q, m), without noise: (p, q).
+        signal: covariance of a point with itself.
+        noise: variance of an observation beside it.
+
+    Attributes:
+        values: the observations.
     """
 
-    logs: Sequence[float]
-    points: Array
-    values: Array
-    pending: Array
-    n_numeric: int
+    def __init__(
+        self,
+        points: Array,
+        values: Array,
+        pending: Array,
+        *,
+        covariance: Callable[[Array, Array], Array],
+        signal: float,
+        noise: float,
+    ) -> None:
+        from scipy.linalg import cho_solve, cholesky
+
+        n = len(points)
+        self.values = values
+        self._points = points
+        self._seen = np.concatenate([points, pending])
+        self._covariance = covariance
+        self._signal = signal
+        # The observations' own factor is the corner of that of all points.
+        self._lower: Array = cholesky(
+            covariance(self._seen, self._seen) + noise * np.eye(len(self._seen)),
+            lower=True,
+            check_finite=False,
+        )
+        self._solved: Array = cho_solve((self._lower[:n, :n], True), values, check_finite=False)
 
     def at(self, queries: Array) -> tuple[Array, Array]:
         """Return mean and standard deviation at `queries`, (q, m): (q,) each."""
         from scipy.linalg import solve_triangular
 
         # Rasmussen and Williams 2006, algorithm 2.1, with the variance without the noise.
-        between = self._smooth(self._seen, queries)
+        between = self._covariance(self._seen, queries)
         half = solve_triangular(self._lower, between, lower=True, check_finite=False)
-        variance = math.exp(self.logs[-2]) - (half**2).sum(axis=0)
-        mean = between[: len(self.points)].T @ self._solved
+        variance = self._signal - (half**2).sum(axis=0)
+        mean = between[: len(self._points)].T @ self._solved
         return mean, np.sqrt(np.maximum(variance, 1e-12))  # rounding may bring it below zero
 
-    def mean(self, queries: Array) -> Array:
-        """Return the mean at `queries`, (q, m): (q,).
 
-        It is the mean of `at`, without the cost of a deviation.
-        """
-        mean: Array = self._smooth(self.points, queries).T @ self._solved
-        return mean
+class Posterior(Conditioned):
+    """The belief about the value at any point.
 
-    def left_out(self) -> Array:
-        """Return the mean at each observation as the others predict it, (n,)."""
-        from scipy.linalg import cho_solve
+    Args:
+        logs: as `fit` returns them.
+        points, values, pending: as `Conditioned` takes them.
+        n_numeric: how many columns hold numeric hyperparameters.
+    """
 
-        # Rasmussen and Williams 2006, (5.12).
-        n = len(self.points)
-        inverse = cho_solve((self._lower[:n, :n], True), np.eye(n), check_finite=False)
-        left_out: Array = self.values - self._solved / np.diag(inverse)
-        return left_out
+    def __init__(
+        self, logs: Sequence[float], points: Array, values: Array, pending: Array, n_numeric: int
+    ) -> None:
+        weights = np.exp(np.array(logs[:-2]))
+        signal = math.exp(logs[-2])
 
-    @cached_property
-    def _seen(self) -> Array:
-        return np.concatenate([self.points, self.pending])
+        def smooth(a: Array, b: Array) -> Array:
+            return np.asarray(signal * np.exp(-weighted_distances(a, b, n_numeric, weights)))
 
-    @cached_property
-    def _lower(self) -> Array:
-        """Cholesky factor of the covariance of observations and pending points.
-
-        The observations' own factor is its corner.
-        """
-        from scipy.linalg import cholesky
-
-        noise = math.exp(self.logs[-1]) + JITTER
-        lower: Array = cholesky(
-            self._smooth(self._seen, self._seen) + noise * np.eye(len(self._seen)),
-            lower=True,
-            check_finite=False,
-        )
-        return lower
-
-    @cached_property
-    def _solved(self) -> Array:
-        """Inverse covariance of the observations times their values, (n,)."""
-        from scipy.linalg import cho_solve
-
-        n = len(self.points)
-        solved: Array = cho_solve((self._lower[:n, :n], True), self.values, check_finite=False)
-        return solved
-
-    def _smooth(self, a: Array, b: Array) -> Array:
-        """Return the covariance without noise, (len(a), len(b))."""
-        exponent = weighted_distances(a, b, self.n_numeric, np.exp(np.array(self.logs[:-2])))
-        covariance: Array = math.exp(self.logs[-2]) * np.exp(-exponent)
-        return covariance
+        noise = math.exp(logs[-1]) + JITTER
+        super().__init__(points, values, pending, covariance=smooth, signal=signal, noise=noise)

@@ -337,33 +337,6 @@ class Model:
     unit: float
 
 
-class Columns:
-    """Places of the unit cube as rows of a Gaussian process.
-
-    Their columns are two that are not used, numbers, choices.
-
-    Args:
-        space: of the places.
-    """
-
-    def __init__(self, space: Space) -> None:
-        items = searched(space)
-        choices = np.array(
-            [item.n_choices if item.type == "categorical" else 0 for item in items], dtype=np.int64
-        )
-        self._numeric = choices == 0
-        self._categorical = choices > 0
-        self._choices = choices[self._categorical]
-        self.n_numeric = int(self._numeric.sum())
-
-    def rows(self, units: Array) -> Array:
-        """Encode places, shape (q, d), as rows."""
-        inside = np.clip(units[:, self._categorical], 0.0, 1.0 - 1e-9)
-        categories = np.floor(inside * self._choices)
-        unused = np.zeros((len(units), gp.CONTEXT))
-        return np.column_stack([unused, units[:, self._numeric], categories])
-
-
 class Encoding:
     """Configurations and lengths as rows of the Gaussian process.
 
@@ -374,8 +347,14 @@ class Encoding:
         self._space = space
         items = list(space.hyperparameters.values())
         self._is_category = np.array([item.type == "categorical" for item in items])
-        self._columns = Columns(space)
-        self.n_numeric = self._columns.n_numeric
+        choices = np.array(
+            [item.n_choices if item.type == "categorical" else 0 for item in searched(space)],
+            dtype=np.int64,
+        )
+        self._numeric = choices == 0
+        self._categorical = choices > 0
+        self._choices = choices[self._categorical]
+        self.n_numeric = int(self._numeric.sum())
 
     def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
         """Encode runs as rows, shape (runs, 2 + n).
@@ -384,9 +363,11 @@ class Encoding:
         """
         span = math.log(steps[-1] / steps[0]) or 1.0
         places = places_of(self._space, [run.config for run in runs])
-        rows = self._columns.rows(places)
-        rows[:, 1] = np.log([run.until / steps[0] for run in runs]) / span
-        return rows
+        inside = np.clip(places[:, self._categorical], 0.0, 1.0 - 1e-9)
+        categories = np.floor(inside * self._choices)
+        context = np.zeros((len(places), gp.CONTEXT))
+        context[:, 1] = np.log([run.until / steps[0] for run in runs]) / span
+        return np.column_stack([context, places[:, self._numeric], categories])
 
     def moved(self, unit: Array, radius: float, rng: np.random.Generator) -> Array:
         """Draw a point of the unit cube near another.

@@ -38,7 +38,7 @@ from autorl.optimizers.base import BaseOptimizer, Problem, Record, Surroundings,
 from autorl.optimizers.model_share import PORTFOLIO
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, gains
-from autorl.optimizers.priors.mapping import places_of, searched
+from autorl.optimizers.priors.mapping import config_at, places_of, searched
 from autorl.optimizers.priors.packed import Array
 from autorl.optimizers.priors.process import Process, normal_scores, rows_of
 from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, check_sources, gather
@@ -223,16 +223,16 @@ class Transfer(BaseOptimizer[TransferOptions]):
         of_arms = np.array([arm is not None for arm in arms], dtype=bool)
         by_prior = np.array([arm == PRIOR_ARM for arm in arms], dtype=bool)
         configs = [record.proposal.config for record in records]
-        trusted = {}
-        for name, reading in self.readings.items():
-            trust = reading.trust
-            if len(results):
-                ahead = difference(hits(results)[of_arms], by_prior[of_arms])
-                agreed = agreement(reading.expected(configs), results)
-                trust = Trust(trust.hits.given(*ahead), trust.agreement.given(*agreed))
-            trusted[name] = trust
-        best = max(trusted, key=lambda name: trusted[name].agreement.z)
-        return trusted[best].share, self.readings[best]
+        counted = hits(results) if records else results
+        ahead = difference(counted[of_arms], by_prior[of_arms])
+        trusted = []
+        for reading in self.readings.values():
+            agreed = agreement(reading.expected(configs), results)
+            first = reading.trust
+            trust = Trust(first.hits.given(*ahead), first.agreement.given(*agreed))
+            trusted.append((trust, reading))
+        trust, reading = max(trusted, key=lambda pair: pair[0].agreement.z)
+        return trust.share, reading
 
     def _next_of(self, reading: Reading) -> tuple[Config, str] | None:
         """Choose what adds most to the tasks' best scores, or None."""
@@ -266,12 +266,8 @@ class Transfer(BaseOptimizer[TransferOptions]):
         order = np.argsort(-process.mean(rows_of(space, units)), kind="stable")
         candidates = self._candidates(units[order], rng)
         mean, deviation = process.at(rows_of(space, candidates))
-        names = [item.name for item in searched(space)]
-        vector = np.full(len(space.names), 0.5)
-        columns = [space.names.index(name) for name in names]
         for row in np.argsort(-(mean + CONFIDENCE * deviation), kind="stable"):
-            vector[columns] = candidates[row]
-            config = space.from_unit(vector)
+            config = config_at(space, candidates[row])
             if config not in self._proposed and not space.violated(config):
                 return config
         return None

@@ -225,19 +225,6 @@ def test_numbers_and_choices_that_help_are_found():
 # -- the numbers of the model and of the search ------------------------------------------------------------------------
 
 
-def test_an_observation_left_out_is_predicted_by_the_others():
-    rng = np.random.default_rng(5)
-    points, values = points_of(rng, 8), rng.normal(size=8)
-    whole = Posterior(prior(2, 1).mean, points, values, points_of(rng, 2), 2)
-    alone = np.empty((0, 5))
-    for index, predicted in enumerate(whole.left_out()):
-        others = np.arange(8) != index
-        rest = Posterior(prior(2, 1).mean, points[others], values[others], alone, 2)
-        assert predicted == pytest.approx(rest.at(points[index : index + 1])[0][0])
-    queries = points_of(rng, 4)
-    np.testing.assert_allclose(whole.mean(queries), whole.at(queries)[0])
-
-
 def improved(generation, kind, gain, level=0.5):
     return pb2.Improvement(generation, SPACE.config({"kind": kind}), level, gain)
 

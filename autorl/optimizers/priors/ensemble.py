@@ -57,12 +57,12 @@ class Ensemble:
         self._places = {config: place for place, config in enumerate(self.pool)}
         self.values = self._scores(self.predicted(places_of(space, self.pool)))
         self.brought = np.zeros(self.values.shape, dtype=bool)
-        for number, task in enumerate(tasks):
-            for row, unit in enumerate(task.units):
+        for number, (task, rows) in enumerate(zip(tasks, best, strict=True)):
+            for unit, score in zip(task.units, task.scores, strict=True):
                 if unit.tobytes() in at:
-                    place = self._places[at[unit.tobytes()]]
-                    self.values[number, place] = task.scores[row]
-                    self.brought[number, place] |= row in best[number]
+                    self.values[number, self._places[at[unit.tobytes()]]] = score
+            brought = [self._places[at[task.units[row].tobytes()]] for row in rows]
+            self.brought[number, brought] = True
 
     def predicted(self, units: Array) -> Array:
         """Predict normal scores in every task, shape (tasks, q).

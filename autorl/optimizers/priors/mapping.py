@@ -282,16 +282,27 @@ def _between(choices: Sequence[object], value: float) -> float:
     return min(1 + BEYOND, max(-BEYOND, (inside + 0.5) / count))
 
 
+def config_at(space: Space, units: Array) -> Config:
+    """Return the configuration at a place, which may break rules.
+
+    Constants have their value.
+
+    Args:
+        space: of the place.
+        units: shape (d,), in the unit cube.
+    """
+    places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
+    return space.from_unit(np.array([places.get(name, 0.5) for name in space.names]))
+
+
 def proposable(space: Space, units: Array) -> Config:
     """Make a valid configuration of a place, shape (d,).
 
-    It is moved into the cube. Constants have their value. If it breaks rules it is repaired, always
+    It is moved into the cube. If it breaks rules it is repaired, always
     in the same way. Floats have three digits: a place is stored with few more, and 0.0003 shall not
     become 0.00030004.
     """
-    places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
-    vector = np.array([places.get(name, 0.5) for name in space.names])
-    exact = space.from_unit(np.clip(vector, 0.0, 1.0))
+    exact = config_at(space, np.clip(units, 0.0, 1.0))
     config = Config(
         {name: _short(space.hyperparameters[name], value) for name, value in exact.items()}
     )

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from autorl.optimizers._pb2_gp import Conditioned
 from autorl.optimizers.priors.mapping import searched
 from autorl.optimizers.priors.packed import Array
 from autorl.space import Space
 
 LENGTH = 0.35
+SIGNAL = 2.0  # of the kernel and the constant
 NOISE = 0.5
 """Variance of one result beside the signal: seeds of recorded runs have about as much."""
 TABLE_NOISE = 0.1  # of a table, whose scores are means over seeds
@@ -56,42 +58,27 @@ def rows_of(space: Space, units: Array, used: np.ndarray | None = None) -> Array
     return np.asarray(np.column_stack(columns) / (LENGTH * max(1, count) ** 0.5))
 
 
-class Process:
+class Process(Conditioned):
     """The belief about the value at any point.
 
     Args:
         points: shape (n, m), made by `rows_of`.
         values: shape (n,).
-        pending: shape (k, m), under evaluation: they narrow the deviation, so that proposals made
-            together spread out (Desautels et al. 2014), and leave the mean alone.
+        pending: shape (k, m), under evaluation; None: none.
         noise: variance of a value.
     """
 
     def __init__(
         self, points: Array, values: Array, pending: Array | None = None, noise: float = NOISE
     ) -> None:
-        from scipy.linalg import cho_solve, cholesky
-
-        self._points = points
-        self._seen = points if pending is None else np.concatenate([points, pending])
-        covariance = _covariance(self._seen, self._seen) + noise * np.eye(len(self._seen))
-        self._lower: Array = cholesky(covariance, lower=True, check_finite=False)
-        n = len(points)
-        self._solved: Array = cho_solve((self._lower[:n, :n], True), values, check_finite=False)
+        pending = points[:0] if pending is None else pending
+        super().__init__(
+            points, values, pending, covariance=_covariance, signal=SIGNAL, noise=noise
+        )
 
     def mean(self, queries: Array) -> Array:
-        """Return the mean at `queries`, (q, m): (q,)."""
+        """Return the mean of `at` alone, at `queries`, (q, m): (q,)."""
         return np.asarray(_covariance(queries, self._points) @ self._solved)
-
-    def at(self, queries: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation at `queries`, (q, m): (q,) each."""
-        from scipy.linalg import solve_triangular
-
-        # Rasmussen and Williams 2006, algorithm 2.1, with the variance without the noise.
-        between = _covariance(self._seen, queries)
-        half = solve_triangular(self._lower, between, lower=True, check_finite=False)
-        mean = between[: len(self._points)].T @ self._solved
-        return mean, np.sqrt(np.maximum(2.0 - (half**2).sum(axis=0), 1e-12))
 
 
 def _covariance(a: Array, b: Array) -> Array:

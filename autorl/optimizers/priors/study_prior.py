@@ -1,8 +1,8 @@
 """The prior of one study: what its frozen study file holds.
 
 A study never depends on a file that may change, move or disappear. The tables, mapped to its space,
-therefore stand in its study file, and with it in its log: a
-landscape of 256 configurations takes about 6 kB, and tasks of one design share most of it.
+therefore stand in its study file, and with it in its log: a landscape of 256 configurations takes
+about 6 kB, and tasks of one design share most of it.
 
 Arrays are numbers of 16 bits, compressed, as text: data that nothing is executed of.
 """
