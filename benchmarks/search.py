@@ -8,12 +8,13 @@
 *Tasks*: ARLBench's public tables of DQN and PPO, 256 configurations with ten seeds each (Becktepe et al. 2024). In each
 repeat five seeds tune and the other five judge: see `search_tasks.py`. *table*: the nearest recorded configuration that
 answers for no other one of the study answers, with what was recorded. *surrogate*: a forest of each table answers, with
-the recorded seed noise.
+the recorded seed noise. *drawn*: the tuning seeds are drawn with replacement from the ten, whose mean is then the truth:
+how sure studies are of their choice, beside how often they are right.
 
 *Rows*: a study file each, run as a study by the real optimizers and seed rules, one proposal at a time; only the
 training is left out: see `search_rows.py`. The plain baseline is no study: a greedy portfolio in numpy whose tasks
 weigh by family, and successive rejects. Priors are named by what they lack: the task, all of its family, or the truth (ranks
-reversed).
+reversed). With `own places` the tables of the prior stand at the task's own configurations, as the portfolio has them.
 
 *Budget multiplier*: how many runs random search with three fixed seeds needs for the same held-out score, in the mean
 over tasks, divided by the runs of the row. It is given for random search as a study does it, which begins with the
@@ -39,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from cells import Cell, Raw, code_version, timed
-from search_report import report
+from search_report import CALIBRATED, report
 from search_rows import (
     CURVE,
     PLAIN,
@@ -69,7 +70,7 @@ from search_tasks import (
 )
 
 HERE = Path(__file__).parent
-PARTS: tuple[Answers, ...] = ("table", "surrogate")
+PARTS: tuple[Answers, ...] = ("table", "surrogate", "drawn")
 BASELINE_LACKS: tuple[HeldOut, ...] = ("task", "family")
 MEASURING = ("search_tasks", "search_rows")  # modules that decide a figure
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -96,6 +97,8 @@ def measurements(given: argparse.Namespace, part: Answers) -> list[str]:
 def methods(given: argparse.Namespace, part: Answers) -> list[str]:
     """Names of what is measured: the rows, and in the part of tables the lines of the baseline."""
     names = list(given.rows)
+    if part == "drawn":
+        return [name for name in names if name.endswith(CALIBRATED)]
     if part == "table" and given.baseline:
         names.append(PLAIN)
         for held_out in BASELINE_LACKS:
@@ -105,7 +108,7 @@ def methods(given: argparse.Namespace, part: Answers) -> list[str]:
 
 def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
     """One cell: what a method chose in a repeat, or the curve of a reference row."""
-    part: Answers = "surrogate" if cell.part == "surrogate" else "table"
+    part = next(part for part in PARTS if part == cell.part)
     task = loaded_task(cell.task, folders.whole[cell.task], part)
     method, _, measured = cell.method.rpartition("; ")
     if cell.method == curve_of(PLAIN):
@@ -209,12 +212,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if not given.partial:
         chosen: list[Row] = [rows()[name] for name in given.rows]
-        misleading = any(row.held_out == "reversed" for row in chosen)
+        needed = {row.held_out for row in chosen}
         with tempfile.TemporaryDirectory(prefix="search-") as folder:
             # Those of the priors too: more than what is searched.
             searched = {algorithm(name) for name in given.tasks}
             pool = [name for name in given.pool if algorithm(name) in searched]
-            folders = import_tasks(given.data, pool, Path(folder), misleading=misleading)
+            folders = import_tasks(
+                given.data,
+                pool,
+                Path(folder),
+                misleading="reversed" in needed,
+                moved="moved" in needed,
+            )
             run(cells, raw, folders, given)
     missing = [cell for cell in cells if cell not in raw]
     text = report(raw, [cell for cell in cells if cell in raw], len(missing), command_of(given))

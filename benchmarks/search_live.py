@@ -5,12 +5,14 @@
     python benchmarks/search_live.py --raw live.jsonl --estimate      # CPU time of what is missing
 
 *Tasks*: variants of the engine's environments, other masses, lengths and forces (contexts, as CARL has them), drawn by
-`TaskFamily` with the purpose `examination`. Every repeat is another variant with other tuning and test seeds. No prior
-was built from a variant; the shipped priors do know the environments themselves.
+`TaskFamily` with the purpose `examination`; MiniGrid's DoorKey as it is. Every repeat is another variant with other
+tuning and test seeds. No prior was built from a variant; the shipped priors do know the environments themselves.
 
 *Rows*: a whole study each, as `autorl tune` runs it, in its own process. `default` is what a study file has without the
-sections `optimizer`, `evaluation` and `seeds`, with the seeds of the repeat; the others name theirs. All have the same
-number of runs in all, and the incumbent is trained anew on test seeds that no search has seen.
+sections `optimizer`, `evaluation` and `seeds`, with the seeds of the repeat; the others name theirs. The prior of
+`environment left out` is made of the shipped landscapes of other environments alone (of SAC there are none). All have
+the same number of runs in all, and the incumbent is trained anew on test seeds that no search has seen. `random,
+adaptive` is the reference of the search, `random, fixed 3` that of the whole.
 
 *Scores*: 0 and 1 are the worst run to the end that any row trained on this variant, and the best mean over test seeds
 that any row reached on it. Intervals are 95 % t intervals of differences paired by variant, with the variance within
@@ -47,13 +49,14 @@ MEASURING = ("asking", "optimizers_live", "search_live")
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 DEFAULT = "default"
 REFERENCE = "random, fixed 3"
+SEARCH_REFERENCE = "random, adaptive"
+LEFT_OUT = "environment left out"
 ROWS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {},
+    LEFT_OUT: {"optimizer": "transfer", "evaluation": "adaptive", "seeds": 5},
     REFERENCE: {"optimizer": "random", "evaluation": "fixed", "seeds": 3},
-    "tpe, fixed 3": {"optimizer": "tpe", "evaluation": "fixed", "seeds": 3},
+    SEARCH_REFERENCE: {"optimizer": "random", "evaluation": "adaptive", "seeds": 5},
     "tpe, adaptive": {"optimizer": "tpe", "evaluation": "adaptive", "seeds": 5},
-    "transfer, fixed 3": {"optimizer": "transfer", "evaluation": "fixed", "seeds": 3},
-    "transfer, adaptive": {"optimizer": "transfer", "evaluation": "adaptive", "seeds": 5},
 }
 """What a row's study file says; nothing where it leaves the choice to the default."""
 RUNS, TESTS = 32, 10
@@ -79,6 +82,7 @@ CONTEXTS: Mapping[str, Mapping[str, Any]] = {
         "link_length_1": log_uniform(0.5, 1.5),
         "torque": log_uniform(0.7, 2.0),
     },
+    "MiniGrid-DoorKey-5x5-v0": {},
     "Pendulum-v1": {
         "g": log_uniform(5.0, 15.0),
         "m": log_uniform(0.7, 1.4),
@@ -111,6 +115,7 @@ TASKS: Mapping[str, Task] = {
     for task in (
         Task("ppo", "CartPole-v1", "population/ppo-small", 20_480),
         Task("ppo", "Acrobot-v1", "population/ppo-small", 61_440),
+        Task("ppo", "MiniGrid-DoorKey-5x5-v0", "population/ppo-small", 102_400),
         Task("dqn", "CartPole-v1", "population/dqn-small", 25_600),
         Task("dqn", "Acrobot-v1", "population/dqn-small", 25_600),
         Task("sac", "Pendulum-v1", live.SAC, 4_096),
@@ -137,12 +142,13 @@ def family(environment: str) -> TaskFamily:
 
 def without_search(task: Task, repeat: int, runs: int) -> dict[str, Any]:
     """The study file on the variant of a repeat, as far as all rows share it."""
-    variant = task.family.variants[repeat]
+    parameters = CONTEXTS[task.environment]
+    variant = dict(task.family.variants[repeat].parameters) if parameters else {}
     return {
         "name": "search-live",
         "seed": repeat,
         "trainer": f"population/{task.algorithm}",
-        "environment": {"id": variant.id, "kwargs": dict(variant.parameters)},
+        "environment": {"id": task.environment, "kwargs": variant},
         "space": task.space,
         "fidelity": {"steps": task.steps, "evaluations": 10, "episodes": 10},
         "budget": {"runs": runs},
@@ -156,6 +162,8 @@ def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
     document = without_search(task, repeat, runs)
     chosen = ROWS[name] or defaults(task.name, runs)
     document["optimizer"] = {"name": chosen["optimizer"], **chosen.get("options", {})}
+    if name == LEFT_OUT:
+        document["optimizer"]["prior"] = others_than(task) or "none"
     document["evaluation"] = {"seeds": chosen["evaluation"]}
     first = MOST_TUNING * repeat
     first_test = FIRST_TEST_SEED + TESTS * repeat
@@ -164,6 +172,13 @@ def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
         "test": list(range(first_test, first_test + TESTS)),
     }
     return document
+
+
+def others_than(task: Task) -> list[str]:
+    """Ids of the shipped landscapes of the algorithm on other environments."""
+    folder = HERE.parent / "landscapes" / "autorl" / task.algorithm
+    ids = [f"autorl/{task.algorithm}/{path.name}" for path in folder.iterdir() if path.is_dir()]
+    return sorted(set(ids) - {f"autorl/{task.algorithm}/{task.environment}"})
 
 
 @cache
@@ -256,20 +271,24 @@ def section(raw: Raw, cells: Sequence[Cell]) -> list[str]:
         return [f"## {algorithm}", "", f"Nothing to compare with: {REFERENCE} is not finished.", ""]
     environments = ", ".join(TASKS[task].environment for task in tasks)
     lines = [f"## {algorithm}: {environments}", "", f"{len(repeats)} variants of each.", ""]
-    lines += header("", "score", f"minus {REFERENCE}", "95 %", "", "returns", "by the model")
+    references = [name for name in (REFERENCE, SEARCH_REFERENCE) if name in names]
+    heads = [head for name in references for head in (f"minus {name}", "95 %", "")]
+    lines += header("", "score", *heads, "returns", "by the model")
     scores = {task: scaled(raw, task, names, repeats) for task in tasks}
-    reference = names.index(REFERENCE)
     means = np.mean([values.mean(axis=1) for values in scores.values()], axis=0)
     for place in np.argsort(-means, kind="stable"):
         name = names[place]
         of_row = share_of(raw, tasks, name, repeats)
-        gap = over_variants([values[place] - values[reference] for values in scores.values()])
+        gaps = []
+        for reference in references:
+            other = names.index(reference)
+            gap = over_variants([values[place] - values[other] for values in scores.values()])
+            gaps += [gap.text(3, "+"), "" if name == reference else verdict(gap)]
         lines.append(
             row(
                 titled(name, TASKS[tasks[0]], of_row),
                 f"{means[place]:.3f}",
-                gap.text(3, "+"),
-                "" if name == REFERENCE else verdict(gap),
+                *gaps,
                 returns(raw, tasks, name, repeats),
                 model_text(name, of_row),
             )

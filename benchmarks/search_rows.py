@@ -60,6 +60,7 @@ class Row:
             "task": ", leave-task-out",
             "family": ", leave-family-out",
             "reversed": ", misleading prior",
+            "moved": ", leave-task-out, own places",
         }
         return name + titles[self.held_out]
 
@@ -87,7 +88,8 @@ def rows() -> dict[str, Row]:
         made.append(Row({"name": "transfer", "prior": "none"}, seeds))
         for held_out in ("task", "family"):
             made.append(Row({"name": "transfer"}, seeds, held_out, "prior"))
-    made.append(Row({"name": "transfer"}, "adaptive", "reversed", "prior"))
+    lacks: tuple[HeldOut, ...] = ("reversed", "moved")
+    made += [Row({"name": "transfer"}, "adaptive", held_out, "prior") for held_out in lacks]
     return {row.name: row for row in made if is_available(row)}
 
 
@@ -115,7 +117,7 @@ def study(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> dic
         "fidelity": {"steps": task.horizon, "evaluations": 1, "episodes": 1},
         "optimizer": optimizer,
         "evaluation": evaluation,
-        "seeds": {"tuning": task.split(repeat).tuning[:seeds], "test": 0},
+        "seeds": {"tuning": list(range(seeds)), "test": 0},
         "budget": {"runs": runs},
         # Every score is known to the next proposal: what a model can do, not what lag does to it.
         "parallelism": 1,
@@ -138,6 +140,7 @@ class Answering:
 
     task: Task
     metric: str
+    split: Split
     slots: int = 1
     seeds_of: dict[Config, int] = field(default_factory=dict)
     _waiting: deque[Segment] = field(default_factory=deque)
@@ -180,7 +183,7 @@ class Answering:
         return [outcome]
 
     def _score(self, segment: Segment, step: int) -> float:
-        return self.task.score(self.answer(segment.config), segment.seed, step)
+        return self.task.score(self.answer(segment.config), self.split.tuning[segment.seed], step)
 
     def cancel(self, segment: Segment) -> None:
         self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
@@ -198,11 +201,11 @@ def run_row(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> d
     from autorl.study.spec import load_spec
 
     spec = load_spec(study(row, task, folders, runs, repeat))
-    answering = Answering(task, spec.objective[0].metric)
+    split = task.split(repeat)
+    answering = Answering(task, spec.objective[0].metric, split)
     running = Study.in_memory(spec, lambda _: trainer_of(task.folder))
     try:
         result = running.run(executor=answering)
-        split = task.split(repeat)
         chosen = task.judged(answering.answer(result.incumbent.config), split)
         measured: dict[str, Any] = dict(losses(task, split, chosen, answering.seeds_of))
         measured |= sureness(result, task, split, chosen, answering.seeds_of)

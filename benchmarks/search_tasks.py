@@ -8,6 +8,7 @@ configurations. A prior of other tasks has all ten seeds of those.
 from __future__ import annotations
 
 import functools
+import shutil
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from autorl.core.types import Config
     from autorl.landscapes.benchmark import Replay, Surrogate
 
-Answers = Literal["table", "surrogate"]
-"""What answers for a configuration: a recorded one near it, or a forest with the recorded seed noise."""
+Answers = Literal["table", "surrogate", "drawn"]
+"""What answers for a configuration: a recorded one near it, or a forest with the recorded seed noise. `drawn` is the
+table with tuning seeds drawn with replacement from the ten: then the mean of the ten is the truth, so that what a study
+says of its own choice can be checked."""
 
-HeldOut = Literal["", "task", "family", "reversed"]
+HeldOut = Literal["", "task", "family", "reversed", "moved"]
 """What a prior lacks: "" = there is no prior; the task; all of its family; `reversed` = the task, and the tables of the
-prior have their ranks reversed, so that it misleads."""
+prior have their ranks reversed, so that it misleads; `moved` = the task, and the tables of the prior stand at the
+task's own configurations, so that what a portfolio proposes is recorded."""
 
 ALGORITHMS = ("dqn", "ppo")
 EXAMINATION = ("sac",)
@@ -69,18 +73,25 @@ class Folders:
     Attributes:
         whole: as they were recorded.
         reversed: with the runs of the best configuration under the worst one's name, and so on.
+        moved: a folder for tables at the configurations of a task, by task.
     """
 
     whole: Mapping[str, str]
     reversed: Mapping[str, str]
+    moved: Path = Path()
 
     def prior(self, task: str, held_out: HeldOut) -> list[str]:
         """Folders of the landscapes that a prior for `task` may hold."""
         chosen = self.reversed if held_out == "reversed" else self.whole
-        return [chosen[name] for name in prior_tasks(task, list(chosen), held_out)]
+        names = prior_tasks(task, list(chosen), held_out)
+        if held_out == "moved":
+            return [str(self.moved / task / name) for name in names]
+        return [chosen[name] for name in names]
 
 
-def import_tasks(data: Path, tasks: Sequence[str], target: Path, *, misleading: bool) -> Folders:
+def import_tasks(
+    data: Path, tasks: Sequence[str], target: Path, *, misleading: bool, moved: bool = False
+) -> Folders:
     """Import the landscapes of tasks, all seeds as tuning seeds.
 
     Args:
@@ -88,6 +99,7 @@ def import_tasks(data: Path, tasks: Sequence[str], target: Path, *, misleading: 
         tasks: their names.
         target: folder for what is imported.
         misleading: whether those with reversed ranks are needed too.
+        moved: whether those at the configurations of other tasks are.
     """
     from autorl.landscapes.importers import import_any
 
@@ -104,7 +116,18 @@ def import_tasks(data: Path, tasks: Sequence[str], target: Path, *, misleading: 
             (manifest,) = import_any(source, target / name, tuning_seeds=2 * TUNING)
             imported[task] = str(target / name / manifest.id)
         folders.append(imported)
-    return Folders(*folders)
+    whole = folders[0]
+    for task in whole if moved else ():
+        for name in prior_tasks(task, list(whole), "moved"):
+            move(whole[name], whole[task], target / "moved" / task / name)
+    return Folders(*folders, target / "moved")
+
+
+def move(source: str, to: str, target: Path) -> None:
+    """Copy a landscape, with the space and the configurations of another of the same design."""
+    shutil.copytree(source, target)
+    for name in ("space.yaml", "configs.parquet"):
+        shutil.copy(Path(to) / name, target / name)
 
 
 def write_reversed(source: Path, folder: Path) -> Path:
@@ -131,7 +154,7 @@ class Split:
     """Seeds of one repeat.
 
     Attributes:
-        tuning: seeds of the study, in its order.
+        tuning: recorded seeds that answer for those of the study, which are 0, 1, ...
         judging: positions of the held-out seeds on the seed axis.
     """
 
@@ -165,7 +188,7 @@ class Task:
         self.correlation: float | None = None
         self._table: Replay | None = None
         self._runs: Replay | Surrogate
-        if answers == "table":
+        if answers != "surrogate":
             self._runs = self._table = Replay(self.landscape)
         else:
             # `force`: an untrusted forest is reported beside its figures, not left out.
@@ -182,6 +205,8 @@ class Task:
     def split(self, repeat: int) -> Split:
         """The seeds of a repeat, the same for all methods."""
         rng = np.random.default_rng([repeat, zlib.crc32(self.name.encode())])
+        if self.answers == "drawn":
+            return Split(rng.integers(self._seeds, size=TUNING).tolist(), list(range(self._seeds)))
         order = rng.permutation(self._seeds).tolist()
         return Split(order[:TUNING], order[TUNING:])
 

@@ -189,7 +189,7 @@ def score_rows(result: Result) -> list[Score]:
     if (choice := result.choice) is not None:
         note = (
             f"on new seeds, by a noise model: over-tuned by {number(choice.overtuning)}; the best "
-            f"of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
+            f"of {choice.confirmed} confirmed with probability about {choice.probability:.1f}"
         )
         rows.append(Score("expected score", number(choice.expected), "", note))
     if result.gap is not None:

@@ -97,6 +97,31 @@ def test_seeds_that_tune_never_judge(task):
     assert len({tuple(sorted(split.tuning)) for split in splits}) > 10
 
 
+def test_seeds_drawn_anew_are_judged_by_all(folders):
+    drawn = search_tasks.Task("toy_first_dqn", folders.whole["toy_first_dqn"], "drawn")
+    splits = [drawn.split(repeat) for repeat in range(20)]
+    assert all(split.judging == list(range(SEEDS)) for split in splits)
+    assert {len(split.tuning) for split in splits} == {search_tasks.TUNING}
+    assert min(len(set(split.tuning)) for split in splits) < search_tasks.TUNING
+    row = search_rows.rows()["random, adaptive"]
+    found = search_rows.run_row(row, drawn, folders, 24, 0)
+    means = drawn.table.mean(axis=1)
+    assert min(abs(means - found["judged"])) < 1e-9
+
+
+def test_a_prior_at_the_own_places_has_the_tasks_configurations_and_the_scores_of_another(
+    folders, tmp_path
+):
+    first, second = folders.whole["toy_first_dqn"], folders.whole["other_second_dqn"]
+    search_tasks.move(second, first, tmp_path / "moved")
+    moved, here, there = (
+        search_tasks.Task("toy", str(place), "table")
+        for place in (tmp_path / "moved", first, second)
+    )
+    assert moved.space.to_dict() == here.space.to_dict()
+    assert np.array_equal(moved.table, there.table)
+
+
 def test_scores_are_shares_of_the_recorded_range(task):
     means = task.table.mean(axis=1)
     assert (means.min(), means.max()) == pytest.approx((0.0, 1.0))
@@ -115,7 +140,7 @@ def test_a_recorded_configuration_answers_for_one_proposed_one_alone(task):
 
 
 def test_a_study_is_told_and_judged_by_what_answers(task):
-    answering = search_rows.Answering(task, "eval_return")
+    answering = search_rows.Answering(task, "eval_return", task.split(0))
     first = task.landscape.config(0)
     near = [Config({**first, "rate": first["rate"] + gap}) for gap in (0.02, 0.03)]
     answers = [answering.answer(config) for config in [*near, near[0]]]
@@ -130,7 +155,7 @@ def test_a_study_trains_the_tuning_seeds_of_its_repeat_alone(task, folders, monk
     answer = task.score
     monkeypatch.setattr(task, "score", lambda *args: asked.append(args[1]) or answer(*args))
     task.final.__self__._final.clear()
-    answering = search_rows.Answering(task, "eval_return")
+    answering = search_rows.Answering(task, "eval_return", task.split(3))
     row = search_rows.rows()["random, fixed 5"]
     spec = load_spec(search_rows.study(row, task, folders, 20, 3))
     study = Study.in_memory(spec, lambda _: search_tasks.trainer_of(task.folder))

@@ -52,19 +52,28 @@ def test_the_study_files_are_valid_and_share_all_but_the_search(task):
     assert len({spec.search_space.hash for spec in specs}) == 1
 
 
+def test_the_prior_of_a_row_lacks_the_environment():
+    document = search_live.study(TASK, search_live.LEFT_OUT, 0, 32)
+    prior = document["optimizer"]["prior"]
+    assert "autorl/ppo/Acrobot-v1" in prior
+    assert not any("CartPole" in source for source in prior)
+    alone = search_live.study(search_live.TASKS["SAC Pendulum-v1"], search_live.LEFT_OUT, 0, 32)
+    assert alone["optimizer"]["prior"] == "none"
+
+
 def cell(test, worst=0.0, default=0.0):
     return {"test": test, "worst": worst, "default": default, "informed": 5, "new": 9, "seconds": 1}
 
 
 def recorded(scores, worst=0.0):
-    """Finished cells of rows on PPO's two families: scores (rows, variants) of each."""
+    """Finished cells of rows on DQN's two families: scores (rows, variants) of each."""
     raw = Raw(None, "code")
     cells = []
-    tasks = [task for task in search_live.TASKS.values() if task.algorithm == "ppo"]
+    tasks = [task for task in search_live.TASKS.values() if task.algorithm == "dqn"]
     for task, values in zip(tasks, scores, strict=True):
         for name, of_row in values.items():
             for repeat, score in enumerate(of_row):
-                cells.append(Cell("ppo", task.name, name, repeat))
+                cells.append(Cell("dqn", task.name, name, repeat))
                 raw.cells[cells[-1].key] = cell([score - 1, score + 1], worst)
     return raw, cells
 
@@ -72,11 +81,11 @@ def recorded(scores, worst=0.0):
 def test_scores_run_from_the_worst_run_to_the_best_row_of_a_variant():
     names = ["random, fixed 3", "tpe, adaptive"]
     raw, _ = recorded([{names[0]: [50.0, 10.0], names[1]: [100.0, 10.0]}, {}], worst=0.0)
-    scores = search_live.scaled(raw, "PPO CartPole-v1", names, [0, 1])
+    scores = search_live.scaled(raw, "DQN CartPole-v1", names, [0, 1])
     assert scores.tolist() == [[0.5, 1.0], [1.0, 1.0]]
     # A variant on which all are as bad as the worst run tells nothing.
     raw, _ = recorded([{names[0]: [7.0], names[1]: [7.0]}, {}], worst=7.0)
-    assert search_live.scaled(raw, "PPO CartPole-v1", names, [0]).tolist() == [[0.0], [0.0]]
+    assert search_live.scaled(raw, "DQN CartPole-v1", names, [0]).tolist() == [[0.0], [0.0]]
 
 
 def test_the_interval_of_one_family_is_students_of_paired_differences():
@@ -98,7 +107,7 @@ def test_families_count_alike_and_what_lies_between_them_widens_no_interval():
 def test_the_page_orders_rows_compares_with_random_and_counts_whole_repeats_alone():
     better = {"random, fixed 3": [50.0, 40.0, 45.0], "tpe, adaptive": [100.0, 99.0, 98.0]}
     raw, cells = recorded([better, better])
-    late = Cell("ppo", "PPO CartPole-v1", "tpe, adaptive", 3)  # the only one of its repeat
+    late = Cell("dqn", "DQN CartPole-v1", "tpe, adaptive", 3)  # the only one of its repeat
     raw.cells[late.key] = cell([0.0, 0.0])
     page = search_live.report(raw, [*cells, late], 1, 32)
     rows = [line for line in page.splitlines() if line.startswith("| ")]

@@ -117,6 +117,31 @@ def test_a_portfolio_adds_what_improves_most():
     assert gains(values, values[:, 2], half) == pytest.approx([0.0505, 0.2005, 0.00075])
 
 
+@pytest.mark.parametrize(("sign", "places"), [(1, [1, 2]), (-1, [0, 1])])
+def test_a_prior_that_is_trusted_comes_before_the_default(sign, places):
+    """Where all results tie the earliest is chosen: a trusted prior decides."""
+    tables = [
+        table(SQUARE, 32, f"t{number}", lambda config, s=sign**number: s * peak(config))
+        for number in range(4)
+    ]
+    data = prior_data(SQUARE, *tables, environment="Task-v3")
+    best = tables[0].configs[int(tables[0].scores.argmax())]
+    warm = Config(x=0.1, y=0.1, z=0.1)
+
+    def factory():
+        return make(
+            "transfer", SQUARE, horizon=100, budget=40, prior_data=data, initial=[best, warm]
+        )
+
+    made = simulate(factory, lambda number, proposal: 0.0, 8)
+    origins = [proposal.origin for proposal in made.proposals]
+    assert [origins.index("default"), origins.index("warm start")] == places
+    assert origins.count("default") == 1
+    assert origins.count("warm start") == 2
+    assert (made.proposals[0].meta.get("arm") == "prior") is (sign == 1)
+    assert len({proposal.config for proposal in made.proposals}) == 8
+
+
 # -- what a user says ---------------------------------------------------------------------------
 
 

@@ -184,7 +184,7 @@ def test_the_result_says_how_sure_the_choice_is_and_how_far_it_is_over_tuned():
     assert choice.expected == pytest.approx(result.tuning - choice.overtuning)
     assert result_dict(result)["choice"] == vars(choice)
     assert (
-        f"the best of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
+        f"the best of {choice.confirmed} confirmed with probability about {choice.probability:.1f}"
         in result_text(result)
     )
 
