@@ -125,7 +125,7 @@ def test_a_portfolio_adds_what_improves_most():
 
 @pytest.mark.parametrize(("sign", "places"), [(1, [1, 2]), (-1, [0, 1])])
 def test_a_prior_that_is_trusted_comes_before_the_default(sign, places):
-    """Where all results tie the earliest is chosen: a trusted prior decides."""
+    """The earliest of equal results is chosen: a trusted prior decides between them."""
     tables = [
         table(SQUARE, 32, f"t{number}", lambda config, s=sign**number: s * peak(config))
         for number in range(4)
