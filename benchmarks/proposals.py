@@ -14,13 +14,18 @@ what counts on a machine that does other things; wall time is given beside it.
 *Memory*: as many proposals as fit in `--seconds` of CPU, at most 10,000, each scored; growth of the resident set per
 proposal from the second fifth on. What every optimizer keeps is its history, a record per proposal: that is the row
 `random`. Model-based optimizers, whose asks slow down with the history, are asked again and again at 200 observations.
+
+*Beside others*: `tpe` and `random`, alone and through `Tuner` in memory, beside Optuna and (where it is installed)
+rustuna: 1,000 results of 5 and of 40 floats, one at a time, asked for and told.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
+import logging
 import math
 import os
 import platform
@@ -28,7 +33,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -280,6 +286,71 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+RESULTS, SIZES = 1000, (5, 40)
+ENGINES = ("alone", "Tuner", "optuna", "rustuna")
+
+
+def stepper(engine: str, name: str, count: int) -> Callable[[], object]:
+    """What asks for a proposal of `count` floats and tells its result."""
+    if engine == "alone":
+        from autorl.core import seeds
+        from autorl.core.types import Proposed, Scored
+        from autorl.optimizers import make
+        from autorl.space import load_space
+
+        unit = {"type": "float", "lower": -10.0, "upper": 10.0}
+        space = load_space({"hyperparameters": {f"x{n}": unit for n in range(count)}})
+        optimizer: Any = make(name, space, horizon=1)
+
+        def of_optimizer() -> None:
+            number = len(optimizer.history)
+            proposal = optimizer.ask(seeds.generator(0, "ask", number))
+            optimizer.observe(Proposed(number, proposal))
+            optimizer.observe(Scored(number, (-(proposal.config["x0"] ** 2),), reached=1))
+
+        return of_optimizer
+    if engine == "Tuner":
+        from autorl import SeedPlan, Tuner
+
+        floats = {f"x{n}": "uniform(-10, 10)" for n in range(count)}
+        tuner = Tuner({"hyperparameters": floats}, name, "minimize", SeedPlan(tuning=1, test=0))
+
+        def of_tuner() -> None:
+            trial = tuner.ask()
+            tuner.tell(trial, trial.config["x0"] ** 2)
+
+        return of_tuner
+    library = importlib.import_module(engine)
+    samplers = importlib.import_module(f"{engine}.samplers")
+    sampler = samplers.TPESampler(multivariate=True, seed=0)
+    if name == "random":
+        sampler = samplers.RandomSampler(seed=0)
+    study = library.create_study(direction="minimize", sampler=sampler)
+
+    def of_library() -> None:
+        trial = study.ask()
+        values = [trial.suggest_float(f"x{n}", -10.0, 10.0) for n in range(count)]
+        study.tell(trial, values[0] ** 2)
+
+    return of_library
+
+
+def beside(engine: str, name: str) -> dict[str, float]:
+    """By number of hyperparameters: CPU seconds of all proposals, milliseconds of the last hundred."""
+    warnings.simplefilter("ignore")
+    logging.disable()
+    found: dict[str, float] = {}
+    for count in SIZES:
+        step = stepper(engine, name, count)
+        cpu = list[float]()
+        for _ in range(RESULTS):
+            started = time.process_time()
+            step()
+            cpu.append(time.process_time() - started)
+        found |= {f"{count} total": sum(cpu), f"{count} last": 1e3 * statistics.median(cpu[-100:])}
+    return found
+
+
 COLUMNS = (
     "optimizer",
     "target",
@@ -296,8 +367,12 @@ COLUMNS = (
 
 
 def child(what: str, name: str, space: str, asks: int, seconds: float) -> None:
-    found = timed(name, space, asks, seconds) if what == "time" else grown(name, seconds)
-    print(json.dumps(found))
+    ways = {
+        "time": lambda: timed(name, space, asks, seconds),
+        "memory": lambda: grown(name, seconds),
+        "beside": lambda: beside(space, name),
+    }
+    print(json.dumps(ways[what]()))
 
 
 def measure(what: str, name: str, space: str, asks: int, seconds: float) -> dict[str, float] | str:
@@ -372,6 +447,16 @@ def rows(names: Sequence[str], measured: Measurements) -> Iterator[str]:
         yield line
 
 
+def rows_beside(measured: Measurements) -> Iterator[str]:
+    for name in ("tpe", "random"):
+        for engine in ENGINES:
+            found = measured("beside", name, engine)
+            if isinstance(found, str):  # not installed
+                continue
+            cells = [f"{found[f'{n} {what}']:.3g}" for n in SIZES for what in ("total", "last")]
+            yield f"| {name} | {engine} | {' | '.join(cells)} |"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     from autorl.optimizers import names
 
@@ -389,13 +474,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "proposals.md")
     given = parser.parse_args(arguments)
     load, table = os.getloadavg()[0], list[str]()
-    for line in rows(given.optimizers, Measurements(given.raw, given.asks, given.seconds)):
+    measured = Measurements(given.raw, given.asks, given.seconds)
+    for line in rows(given.optimizers, measured):
         table.append(line)
-        given.out.write_text(report(table, load))
-    print(report(table, load))
+        given.out.write_text(report(table, [], load))
+    given.out.write_text(report(table, list(rows_beside(measured)), load))
+    print(given.out.read_text())
 
 
-def report(table: Sequence[str], load: float) -> str:
+def report(table: Sequence[str], others: Sequence[str], load: float) -> str:
     """The whole of results/proposals.md."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "optuna", "smac", "torch"))
     lines = [
@@ -411,6 +498,15 @@ def report(table: Sequence[str], load: float) -> str:
         f"| {' | '.join(COLUMNS)} |",
         "| --- |" + " --- |" * (len(COLUMNS) - 1),
         *table,
+        "",
+        "## Beside others",
+        "",
+        f"CPU of {RESULTS:,} proposals, one at a time: all of them, in seconds, and the median of the last hundred, in",
+        "milliseconds. `alone` is the optimizer, `Tuner` with the study in memory; first imports are in the sums.",
+        "",
+        f"| optimizer | engine | {' | '.join(f'{n} floats, s | {n} floats, ms' for n in SIZES)} |",
+        "| --- |" + " --- |" * (1 + 2 * len(SIZES)),
+        *others,
         "",
     ]
     return "\n".join(lines)

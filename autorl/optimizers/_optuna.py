@@ -1,4 +1,4 @@
-"""An Optuna study of our history, and Optuna's samplers made faster.
+"""An Optuna study of our history, and Optuna's GP sampler made faster.
 
 Imports optuna: import it lazily.
 
@@ -7,31 +7,24 @@ earlier one) nor forget a trial that was asked for but never proposed. `TrialTab
 Optuna's own interface handed to a `Study`, can: it is a list of finished trial objects that we
 write, plus at most one draft that a sampler is filling in.
 
-Each ask has a fresh sampler, which knows nothing: it looks through all trials for the parameters
-they share, converts all values again, and draws candidates that the rules of the space forbid. Here
-it is given the shared parameters, the converted values (`told_trial` keeps them on the trial) and
-the rules. Its computation from them is Optuna's.
+Each ask has a fresh sampler, which knows nothing and looks through all trials for the parameters
+they share. `FastGP` is given them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import GPSampler, TPESampler
-from optuna.samplers._tpe import _truncnorm
-from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
+from optuna.samplers import GPSampler
 from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -43,8 +36,6 @@ if TYPE_CHECKING:
     from optuna._typing import JSONSerializable
 
 Distributions = Mapping[str, BaseDistribution]
-Valid = Callable[[Mapping[str, Any]], bool]
-BATCHES = 8  # of candidates, until as many are valid as TPE compares
 STUDY = 0  # the id of the one study in a table
 
 
@@ -55,15 +46,12 @@ class TrialTable(BaseStorage):
 
     Attributes:
         trials: the told part, written by us.
-        shown: numbers of the told trials that samplers see, ascending; None: all of them.
         study_attributes: what samplers attach to the study (NSGA-II: the parents of each
             generation).
     """
 
     def __init__(self, n_objectives: int) -> None:
         self.trials: list[FrozenTrial] = []
-        self.shown: Sequence[int] | None = None
-        self._told: int | None = None  # trials when a draft began: those after them are seen
         self.study_attributes: dict[str, Any] = {}
         self._directions = [StudyDirection.MAXIMIZE] * n_objectives
 
@@ -80,12 +68,10 @@ class TrialTable(BaseStorage):
         At the end the table is as it was before.
         """
         length = len(self.trials)
-        self._told = length
         attributes = dict(self.study_attributes)
         try:
             yield
         finally:
-            self._told = None
             del self.trials[length:]
             self.study_attributes = attributes
 
@@ -119,11 +105,7 @@ class TrialTable(BaseStorage):
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         assert not deepcopy, "samplers read without copying"
-        trials = self.trials
-        if self.shown is not None:
-            drafted = [] if self._told is None else trials[self._told :]
-            trials = [*(trials[number] for number in self.shown), *drafted]
-        return [trial for trial in trials if states is None or trial.state in states]
+        return [trial for trial in self.trials if states is None or trial.state in states]
 
     def get_study_id_from_name(self, study_name: str) -> int:
         return STUDY
@@ -202,8 +184,7 @@ def told_trial(
 ) -> FrozenTrial:
     """Make a record's trial as a sampler shall see it.
 
-    Pending (RUNNING) and unscored (FAIL) ones have no values. Its attribute `internal` holds the
-    parameters as TPE computes with them.
+    Pending (RUNNING) and unscored (FAIL) ones have no values.
     """
     state = TrialState.RUNNING
     if record.result is not None:
@@ -213,7 +194,7 @@ def told_trial(
         for name, value in record.proposal.config.items()
         if name in distributions
     }
-    trial = create_trial(
+    return create_trial(
         state=state,
         values=record.values or None,
         params=params,
@@ -221,130 +202,9 @@ def told_trial(
         system_attrs=dict(attributes),
         constraints={str(index): value for index, value in enumerate(constraints)},
     )
-    # No attribute that a trial declares: `FastTPE` reads it, where Optuna converts all again.
-    trial.__dict__["internal"] = {
-        name: distributions[name].to_internal_repr(value) for name, value in params.items()
-    }
-    return trial
 
 
-class _Told:
-    """Part of a sampler that is told which parameters exist.
-
-    Attributes:
-        parameters: what all trials share, in the order they are drawn; None = look.
-    """
-
-    parameters: dict[str, BaseDistribution] | None = None
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        if self.parameters is not None:
-            return dict(self.parameters)
-        looked_up: dict[str, BaseDistribution]
-        looked_up = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
-        return looked_up
-
-
-class FastTPE(_Told, TPESampler):
-    """Optuna's TPE sampler, told which parameters exist and are valid.
-
-    Candidates are drawn from the density of good configurations until enough of them are valid, so
-    that the best valid one is chosen at the price of one fit.
-
-    Args:
-        known: the parameters all trials share; None = look.
-        valid: tells whether parameters, by name, are allowed; None = anything is.
-        counts: how often each trial counts in a density, by its number; None = once.
-    """
-
-    def __init__(
-        self,
-        *,
-        known: dict[str, BaseDistribution] | None,
-        valid: Valid | None,
-        counts: Sequence[int] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        self.parameters = known
-        self._counts = counts
-        # With conditions the groups of a candidate are drawn apart, and rules are about the whole.
-        if valid is not None and known is not None:
-            estimator = partial(_ValidParzenEstimator, valid=valid)
-            self._parzen_estimator_cls = estimator  # type: ignore[assignment]
-
-    def _build_parzen_estimator(
-        self,
-        study: Study,
-        search_space: dict[str, BaseDistribution],
-        trials: list[FrozenTrial],
-        handle_below: bool,
-    ) -> _ParzenEstimator:
-        names = search_space.keys()
-        shown = [trial for trial in trials if names <= trial.__dict__["internal"].keys()]
-        if self._counts is None or not shown:
-            return super()._build_parzen_estimator(study, search_space, trials, handle_below)
-        parameters = self._parzen_estimator_parameters
-        # As Optuna weighs them: all good ones the same where there are several objectives.
-        if handle_below and study._is_multi_objective():
-            weights = np.ones(len(shown))
-        else:
-            weights = _ParzenEstimator._call_weights_func(parameters.weights, len(shown))
-        weights = weights * [self._counts[trial.number] for trial in shown]
-        observations = self._get_internal_repr(trials, search_space, study)
-        return self._parzen_estimator_cls(observations, search_space, parameters, weights)
-
-    def _get_internal_repr(
-        self, trials: list[FrozenTrial], search_space: dict[str, BaseDistribution], study: Study
-    ) -> dict[str, NDArray[Any]]:
-        names = search_space.keys()
-        # The trials have all the names; Optuna's own sampler reads them so.
-        internal = [trial.__dict__["internal"] for trial in trials]
-        columns = [
-            [values[name] for values in internal if names <= values.keys()] for name in names
-        ]
-        return {
-            name: np.asarray(column, dtype=float)
-            for name, column in zip(names, columns, strict=True)
-        }
-
-
-class _ValidParzenEstimator(_ParzenEstimator):
-    """A density restricted to the valid region, by rejection."""
-
-    def __init__(self, *args: Any, valid: Valid) -> None:
-        super().__init__(*args)
-        self._valid = valid
-
-    def sample(self, rng: np.random.RandomState, size: int) -> dict[str, NDArray[Any]]:
-        drawn = super().sample(rng, size)
-        allowed = self._allowed(drawn)
-        valid = {name: values[allowed] for name, values in drawn.items()}
-        for _ in range(BATCHES - 1):
-            if len(next(iter(valid.values()))) >= size:
-                break
-            more = super().sample(rng, size)
-            allowed = self._allowed(more)
-            valid = {
-                name: np.concatenate([values, more[name][allowed]])[:size]
-                for name, values in valid.items()
-            }
-        # Nothing valid in all batches: who asks repairs what TPE would have chosen.
-        return valid if len(next(iter(valid.values()))) else drawn
-
-    def _allowed(self, drawn: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        space = self._search_space
-        rows = zip(*(drawn[name].tolist() for name in space), strict=True)
-        external = (
-            {n: space[n].to_external_repr(value) for n, value in zip(space, row, strict=True)}
-            for row in rows
-        )
-        return np.fromiter((self._valid(parameters) for parameters in external), dtype=bool)
-
-
-class FastGP(_Told, GPSampler):
+class FastGP(GPSampler):
     """Optuna's GP sampler, told which parameters exist.
 
     Args:
@@ -360,8 +220,15 @@ class FastGP(_Told, GPSampler):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.parameters = known
+        self._known = known
         self._counts = counts
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        if self._known is not None:
+            return dict(self._known)
+        return super().infer_relative_search_space(study, trial)
 
     def _sample_relative_impl(
         self,
@@ -377,27 +244,6 @@ class FastGP(_Told, GPSampler):
                 trial for trial in completed_trials for _ in range(self._counts[trial.number])
             ]
         return super()._sample_relative_impl(study, observed, running_trials, search_space)
-
-
-@contextmanager
-def compiled_normal() -> Iterator[None]:
-    """Let SciPy compute the logarithm of TPE's normal distribution.
-
-    Optuna, which does without SciPy, computes it in Python, number by number: three quarters of an
-    ask at 500 trials. The two agree to the last digits.
-    """
-    from scipy.special import log_ndtr
-
-    name = "_log_ndtr"
-    original = getattr(_truncnorm, name, None)
-    if original is None:  # an Optuna that has moved the function is merely slower
-        yield
-        return
-    setattr(_truncnorm, name, log_ndtr)
-    try:
-        yield
-    finally:
-        setattr(_truncnorm, name, original)
 
 
 @contextmanager

@@ -8,9 +8,10 @@ more has 10. Counted in scores, with 8 proposals in flight, no model would be as
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from autorl.optimizers.base import option
+from autorl.optimizers.base import BaseOptimizer, option
 
 MOST = 10
 PART = 4  # of the budget
@@ -33,3 +34,23 @@ def startup_size(given: int | None, budget: float, minimum: int = 1) -> int:
     # Ten of sixteen configurations, and eight in flight, leave nothing to the model: that was
     # random search under another name (`docs/decisions.md`).
     return given if given is not None else int(max(minimum, min(MOST, budget / PART)))
+
+
+@dataclass(frozen=True)
+class StartupOptions:
+    startup: int | None = startup_option()
+
+
+S = TypeVar("S", bound=StartupOptions)
+
+
+class StartedOptimizer(BaseOptimizer[S]):
+    """A model that is asked after a start-up."""
+
+    def modelled(self, proposed: int, scored: int) -> bool:
+        """Tell whether the start-up is over."""
+        return not self.blind(proposed) and scored > 0
+
+    def blind(self, number: int) -> bool:
+        """Tell whether a proposal belongs to the start-up, which reads no score."""
+        return number < startup_size(self.options.startup, self.problem.budget)

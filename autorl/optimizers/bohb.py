@@ -27,7 +27,7 @@ from autorl.core.types import Config, Event, Proposed
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
 from autorl.optimizers.hyperband import Hyperband, HyperbandOptions
-from autorl.optimizers.optuna_ import TPE, TPEOptions
+from autorl.optimizers.tpe import TPE, TPEOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,9 +59,7 @@ class BOHB(Hyperband[BOHBOptions]):
         self._ended = dict.fromkeys(self.steps, 0)  # runs with an outcome, by length
         self._startup = startup_size(options.startup, problem.budget)
         # The start-up is counted here, by length, so a model that is asked at all is ready.
-        at_once = TPEOptions(
-            startup=1, candidates=options.candidates, most_results=options.most_results
-        )
+        at_once = TPEOptions(startup=1, candidates=options.candidates)
         self._models = {step: TPE(problem, at_once) for step in self.steps}
         proposed: set[Config] = set()
         for model in self._models.values():

@@ -1,4 +1,4 @@
-"""Search by Optuna's samplers: `tpe`, `gp`, `nsga2`.
+"""Search by Optuna's samplers: `gp` and `nsga2`.
 
 Model-based and evolutionary.
 
@@ -15,89 +15,26 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from autorl.core.plain_values import plain
 from autorl.core.quiet import quieted
-from autorl.core.seeds import digest
 from autorl.core.types import Config, Event, Failed, Proposal, Proposed
-from autorl.optimizers._startup import startup_option, startup_size
+from autorl.optimizers._startup import StartedOptimizer, StartupOptions
 from autorl.optimizers.base import BaseOptimizer, Problem, option, require, seed_counts
 
 if TYPE_CHECKING:
     import numpy as np
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
-    from optuna.trial import FrozenTrial
 
     from autorl.optimizers._optuna import TrialTable
 
 O = TypeVar("O")  # noqa: E741  (the options of a subclass)
-Rank: TypeAlias = tuple[float, float]
-"""By how much a result breaks the constraints, and its value, negative: smaller is better."""
-
-BEST = 25  # as many as TPE takes for good, whatever the number of results (Bergstra et al. 2011)
-
-
-class ResultSample:
-    """Chooses the results of a model: the best and a sample.
-
-    The densities of TPE hold one kernel for every result, so that an ask costs more with each.
-    From `most` results on they are made of as many: the best, which alone make the density of the
-    good, and of the others a sample. A proposal's place in the sample is a hash of its number, so
-    the sample is the same in every session, hardly changes from one result to the next, and holds
-    early and late proposals alike.
-
-    Orders are kept sorted, so that a result costs a bisection. The choice is a function of the
-    results alone, in whatever order they came.
-
-    Args:
-        most: results that are chosen, at most.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._ranks: dict[int, Rank] = {}
-        self._by_rank: list[tuple[Rank, int]] = []
-        self._by_hash: list[tuple[int, int]] = []
-
-    def put(self, number: int, rank: Rank) -> None:
-        """Take note of a result.
-
-        It takes the place of an earlier one of the same number.
-        """
-        self.remove(number)
-        self._ranks[number] = rank
-        insort(self._by_rank, (rank, number))
-        insort(self._by_hash, (_place(number), number))
-
-    def remove(self, number: int) -> None:
-        """Forget a result.
-
-        Nothing happens where there is none.
-        """
-        rank = self._ranks.pop(number, None)
-        if rank is not None:
-            del self._by_rank[bisect_left(self._by_rank, (rank, number))]
-            del self._by_hash[bisect_left(self._by_hash, (_place(number), number))]
-
-    def chosen(self) -> list[int]:
-        """List the numbers of what the model is made of, ascending."""
-        if len(self._ranks) <= self._most:
-            return sorted(self._ranks)
-        best = {number for _, number in self._by_rank[:BEST]}
-        sampled = (number for _, number in self._by_hash if number not in best)
-        return sorted([*best, *islice(sampled, self._most - BEST)])
-
-
-def _place(number: int) -> int:
-    return digest(0, "sample of results", number)
 
 
 class OptunaOptimizer(BaseOptimizer[O]):
@@ -259,21 +196,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
                 self._worst if failed else record.constraints,
             )
             self._table.put(self._numbers[proposal], trial)
-            self._take_told(trial)
             self._table.study_attributes |= plain(record.proposal.meta.get("study", {}))
         self._stale.clear()
-        self._table.shown = self._shown()
         return self._table
-
-    def _take_told(self, trial: FrozenTrial) -> None:
-        """Take note of a trial that is new or has changed."""
-
-    def _shown(self) -> Sequence[int] | None:
-        """List the trials that the sampler sees, by number.
-
-        None: all of them.
-        """
-        return None
 
 
 def _bridge() -> ModuleType:
@@ -283,115 +208,7 @@ def _bridge() -> ModuleType:
     return _optuna
 
 
-@dataclass(frozen=True)
-class StartupOptions:
-    startup: int | None = startup_option()
-
-
-S = TypeVar("S", bound=StartupOptions)
-
-
-class StartedOptimizer(OptunaOptimizer[S]):
-    """A sampler that draws at random in its start-up."""
-
-    def modelled(self, proposed: int, scored: int) -> bool:
-        """Tell whether the start-up is over."""
-        return not self.blind(proposed) and scored > 0
-
-    def blind(self, number: int) -> bool:
-        """Tell whether a proposal belongs to the start-up, which reads no score."""
-        return number < startup_size(self.options.startup, self.problem.budget)
-
-    @property
-    def _trials_needed(self) -> int:
-        """Return how many scored trials the sampler is told to wait for.
-
-        It is one, or for ever.
-        """
-        return 1 if self._ready() else sys.maxsize
-
-
-@dataclass(frozen=True)
-class TPEOptions(StartupOptions):
-    candidates: int = option(
-        24, "samples from the good configurations' density, of which the best is taken", minimum=1
-    )
-    most_results: int | None = option(
-        1000,
-        "results the densities are made of, where there is one objective: the best, and a fixed "
-        "sample of the others; null: all of them",
-        minimum=10 * BEST,  # with fewer TPE takes fewer for good
-    )
-
-
-class TPE(StartedOptimizer[TPEOptions]):
-    """Multivariate tree-structured Parzen estimator (Bergstra et al. 2011).
-    It is Optuna's TPESampler.
-    """
-
-    Options = TPEOptions
-
-    def __init__(self, problem: Problem, options: TPEOptions) -> None:
-        super().__init__(problem, options)
-        # With several objectives the good results are whole fronts, which grow with the results.
-        self._sample: ResultSample | None = None
-        if options.most_results is not None and problem.n_objectives == 1:
-            self._sample = ResultSample(options.most_results)
-
-    def _take_told(self, trial: FrozenTrial) -> None:
-        if self._sample is None:
-            return
-        if not trial.values:
-            self._sample.remove(trial.number)
-            return
-        # As Optuna ranks: what breaks no constraint by its value, all else by how much it breaks.
-        violated = sum(value for value in trial.constraints.values() if value > 0)
-        value = 0.0 if violated else -trial.values[0]
-        self._sample.put(trial.number, (violated, value))
-
-    def _shown(self) -> Sequence[int] | None:
-        if self._sample is None or len(self._scored) <= (self.options.most_results or 0):
-            return None
-        pending = [self._numbers[proposal] for proposal in self.history.pending]
-        return sorted([*self._sample.chosen(), *pending])
-
-    def _sampler(self, seed: int) -> BaseSampler:
-        space = self.problem.space
-        valid = self._valid if bool(space.forbidden or space.constraints) else None
-        sampler: BaseSampler = _bridge().FastTPE(
-            known=self._shared(),
-            valid=valid,
-            n_startup_trials=self._trials_needed,
-            n_ei_candidates=self.options.candidates,
-            multivariate=True,  # one density of all, which sees how they depend on each other
-            group=bool(space.conditions),  # one for each set of parameters that are active together
-            constant_liar=True,  # proposals in flight count as bad: the next is elsewhere
-            counts=self._seed_counts(),
-            seed=seed,
-        )
-        return sampler
-
-    def _sampling(self) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = _bridge().compiled_normal()
-        return context
-
-    def _valid(self, parameters: Mapping[str, object]) -> bool:
-        """Tell whether a candidate breaks no rule of the space.
-
-        `parameters` are as the sampler has them.
-        """
-        space = self.problem.space
-        constants = {
-            name: h.default for name, h in space.hyperparameters.items() if h.type == "constant"
-        }
-        chosen = {
-            name: _bridge().decode(space.hyperparameters[name], value)
-            for name, value in parameters.items()
-        }
-        return not space.violated({**constants, **chosen})
-
-
-class GP(StartedOptimizer[StartupOptions]):
+class GP(OptunaOptimizer[StartupOptions], StartedOptimizer[StartupOptions]):
     """Gaussian process with log expected improvement, Optuna's GPSampler.
     Hyperparameters that are not always active are drawn at random.
 
@@ -412,7 +229,7 @@ class GP(StartedOptimizer[StartupOptions]):
     def _sampler(self, seed: int) -> BaseSampler:
         sampler: BaseSampler = _bridge().FastGP(
             known=self._shared(),
-            n_startup_trials=self._trials_needed,
+            n_startup_trials=1 if self._ready() else sys.maxsize,
             warn_independent_sampling=False,
             counts=self._seed_counts(),
             seed=seed,

@@ -44,7 +44,7 @@ REGISTRY: Mapping[str, str] = {
     "smac": "autorl.optimizers.smac_:SMAC",
     "sobol": "autorl.optimizers.sobol:SobolSearch",
     "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",
-    "tpe": "autorl.optimizers.optuna_:TPE",
+    "tpe": "autorl.optimizers.tpe:TPE",
     "transfer": "autorl.optimizers.transfer:Transfer",
 }
 OptionField: TypeAlias = dataclasses.Field[object]

@@ -147,7 +147,7 @@ def test_a_registered_optimizer_has_its_name_in_the_list_and_in_study_files(
     monkeypatch.setattr("autorl.core.plugins._installed", lambda group, path: points)
     assert set(names()) == {*REGISTRY, "shrinking", "broken"}
     assert describe("shrinking").summary == "Draws around the middle of the space, ever closer."
-    assert find("tpe").__module__ == "autorl.optimizers.optuna_"
+    assert find("tpe").__module__ == "autorl.optimizers.tpe"
     change(study_file, name="shrinking")
     assert tune(study_file, out=study_file.parent / "s").test is not None
     listed = CliRunner().invoke(app, ["list", "optimizers"])

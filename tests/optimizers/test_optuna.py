@@ -3,12 +3,11 @@ conditions and scales."""
 
 import optuna
 import pytest
-from optuna.samplers._tpe import _truncnorm
 from optuna.trial import TrialState
 
 from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.optimizers._optuna import compiled_normal, decode, encode
+from autorl.optimizers._optuna import decode, encode
 from autorl.space import load_space
 from autorl.testing.optimizers import score, space_of
 from autorl.testing.simulation import simulate
@@ -23,7 +22,7 @@ def shown(optimizer):
 
 
 def test_pending_scored_failed_and_unscored_trials():
-    optimizer = make("tpe", TYPES, horizon=10)
+    optimizer = make("nsga2", TYPES, horizon=10)
     for number in range(4):
         optimizer.observe(Proposed(number, Proposal(TYPES.default(), 10)))
     optimizer.observe(Failed(0, Status.CRASH, ()))
@@ -37,24 +36,22 @@ def test_pending_scored_failed_and_unscored_trials():
     ]
 
 
-def test_what_is_modelled_is_what_was_run():
+def test_what_is_bred_is_what_was_run():
     """Also after repairs: trial parameters are those of the proposal."""
-    factory = lambda: make("tpe", CONSTRAINED, horizon=100, startup=4)  # noqa: E731
-    optimizer = factory()
+    optimizer = make("nsga2", CONSTRAINED, horizon=100, population_size=4)
     optimizer.redraws = 0
     simulation = simulate(lambda: optimizer, score(CONSTRAINED), 30, lag=2)
     origins = {proposal.origin for proposal in simulation.proposals}
-    assert origins >= {"default", "tpe", "tpe, start-up, repaired"}
+    assert origins >= {"default", "nsga2", "nsga2, start-up, repaired"}
     for proposal, trial in zip(simulation.proposals, shown(optimizer), strict=True):
         assert trial.params["n"] == proposal.config["n"]
         assert trial.params["m"] == proposal.config["m"]
         assert trial.params["x"] == proposal.config["x"]
 
 
-@pytest.mark.parametrize("name", ["tpe", "nsga2"])
-def test_optuna_says_nothing(name, capfd, recwarn):
+def test_optuna_says_nothing(capfd, recwarn):
     space = space_of("conditional")
-    simulate(lambda: make(name, space, horizon=100), score(space), 15)
+    simulate(lambda: make("nsga2", space, horizon=100, population_size=4), score(space), 15)
     assert capfd.readouterr() == ("", "")
     assert len(recwarn) == 0
 
@@ -67,7 +64,7 @@ def test_the_gp_takes_integers_of_more_than_sixteen_values_as_numbers():
     pytest.importorskip("torch", reason="the extra `bo` is not installed")
     space = load_space({"hyperparameters": {"few": integers(16), "many": integers(17)}})
     kinds = []
-    for name in ("gp", "tpe"):
+    for name in ("gp", "nsga2"):
         optimizer = make(name, space, horizon=10)
         optimizer._synchronized()
         kinds.append([type(optimizer._distributions[one]) for one in ("few", "many")])
@@ -82,12 +79,6 @@ def test_a_generation_is_at_most_a_quarter_of_the_budget(budget, given, size):
     optimizer = make("nsga2", TYPES, horizon=10, budget=budget, population_size=given)
     assert optimizer.population_size == size
     assert [optimizer.modelled(99, scored) for scored in (size - 1, size)] == [False, True]
-
-
-def test_an_optuna_without_that_function_is_left_alone(monkeypatch):
-    monkeypatch.delattr(_truncnorm, "_log_ndtr")
-    with compiled_normal():
-        assert not hasattr(_truncnorm, "_log_ndtr")
 
 
 CONTINUOUS = space_of("continuous")
@@ -106,23 +97,6 @@ def test_what_a_sampler_draws_is_rounded_as_the_space_rounds():
     assert encode(KINDS["gamma"], 0.8) == 0.0
 
 
-# -- a sampler's surroundings ------------------------------------------------------------------------
-
-
-def test_a_rule_may_name_a_constant():
-    unit = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.2}
-    space = load_space(
-        {
-            "hyperparameters": {"most": {"type": "constant", "value": 0.5}, "x": unit},
-            "constraints": ["x <= most"],
-        }
-    )
-    optimizer = make("tpe", space, horizon=10)
-    optimizer._synchronized()
-    assert optimizer._valid({"x": 0.5})
-    assert not optimizer._valid({"x": 0.6})
-
-
 # -- what failures are told to have broken -----------------------------------------------------------
 
 
@@ -131,7 +105,7 @@ def constraints_shown(optimizer):
 
 
 def test_a_failure_is_told_the_worst_violation_also_when_that_is_known_later():
-    optimizer = make("tpe", CONTINUOUS, horizon=10)
+    optimizer = make("nsga2", CONTINUOUS, horizon=10)
     for number in range(4):
         optimizer.observe(Proposed(number, Proposal(CONTINUOUS.default(), 10)))
     optimizer.observe(Failed(0, Status.CRASH, (-5.0,)))

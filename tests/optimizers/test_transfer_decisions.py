@@ -284,7 +284,7 @@ DEFAULT = {
         ({"optimizer": {"stop": "median"}}, "transfer"),
         ({"optimizer": "tpe"}, "tpe"),
         ({"optimizer": {"name": "tpe", "startup": 3}}, "tpe"),
-        ({"optimizer": {"most_results": 200}}, "tpe"),
+        ({"optimizer": {"candidates": 48}}, "tpe"),
         ({"objective": {"metric": "eval_return", "direction": "minimize"}}, "tpe"),
         ({"objective": {"metric": "wall_seconds", "direction": "minimize"}}, "tpe"),
         ({"objective": [{"metric": "eval_return"}, {"metric": "steps"}]}, "tpe"),
