@@ -330,7 +330,7 @@ def stepper(engine: str, name: str, count: int) -> Callable[[], object]:
     def of_library() -> None:
         trial = study.ask()
         values = [trial.suggest_float(f"x{n}", -10.0, 10.0) for n in range(count)]
-        study.tell(trial, values[0] ** 2)
+        study.tell(trial.number, values[0] ** 2)
 
     return of_library
 
