@@ -101,10 +101,7 @@ TRIALS = {
         ("pettingzoo",), ("tests/trainers/test_shared_policy.py",), beside=("sb3",)
     ),
     "offline": Trial(("minari", "h5py"), ("tests/trainers/test_offline.py",)),
-    "bo": Trial(
-        ("cmaes", "sklearn", "torch"),
-        ("tests/optimizers/test_cmaes.py", "tests/optimizers/test_optuna.py"),
-    ),
+    "bo": Trial(("cmaes",), ("tests/optimizers/test_cmaes.py", "tests/optimizers/test_optuna.py")),
     "smac": Trial(("smac",), ("tests/optimizers/test_smac.py", "-m", "not slow")),
     "ray": Trial(
         ("ray.tune",), ("tests/executors/test_ray.py", "tests/integrations/test_ray_tune.py")

@@ -99,7 +99,7 @@ TARGETS = {
     "asha": 20,
     "pbt": 20,
     "pb2": 500,
-    "gp": 3000,
+    "gp": 200,
     "smac": 1500,
     "transfer": 300,
 }  # milliseconds

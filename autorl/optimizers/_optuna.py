@@ -13,7 +13,6 @@ they share. `FastGP` is given them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,9 +23,8 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import GPSampler
 from optuna.storages import BaseStorage
-from optuna.study import Study, StudyDirection
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autorl.optimizers.base import Record
@@ -131,14 +129,13 @@ class TrialTable(BaseStorage):
     set_trial_state_values = set_trial_intermediate_value = set_trial_user_attr = _unused
 
 
-def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> BaseDistribution:
+def distribution_of(hyperparameter: Hyperparameter) -> BaseDistribution:
     """Make Optuna's counterpart of a hyperparameter.
 
     Flipped-log values lie in the unit interval, choices go by index.
 
-    Integers with more than `relax` values are floats, which `decode` rounds. This is a code for
-    samplers, which keeps scales and order; a study exported for people (`landscapes.export`) has
-    the values themselves.
+    This is a code for samplers, which keeps scales and order; a study exported for people
+    (`landscapes.export`) has the values themselves.
     """
     # By index: choices may be lists, and to Optuna True and 1 are the same choice.
     if hyperparameter.type == "categorical":
@@ -149,7 +146,7 @@ def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> 
         return FloatDistribution(0.0, 1.0)
     lower, upper = hyperparameter.bounds
     log = hyperparameter.scale == "log"
-    if hyperparameter.type == "int" and upper - lower < relax:
+    if hyperparameter.type == "int":
         return IntDistribution(int(lower), int(upper), log=log)
     return FloatDistribution(lower, upper, log=log)
 
@@ -171,7 +168,7 @@ def decode(hyperparameter: Hyperparameter, value: Any) -> Any:
     if hyperparameter.scale == "flipped_log":
         return hyperparameter.from_unit(value)
     if hyperparameter.type == "int":
-        return round(value)  # a float, where it was relaxed
+        return round(value)
     return hyperparameter.from_unit(hyperparameter.to_unit(value))
 
 
@@ -202,61 +199,3 @@ def told_trial(
         system_attrs=dict(attributes),
         constraints={str(index): value for index, value in enumerate(constraints)},
     )
-
-
-class FastGP(GPSampler):
-    """Optuna's GP sampler, told which parameters exist.
-
-    Args:
-        known: the parameters all trials share; None = look.
-        counts: seeds behind the score of each trial, by its number; None = one.
-    """
-
-    def __init__(
-        self,
-        *,
-        known: dict[str, BaseDistribution] | None,
-        counts: Sequence[int] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        self._known = known
-        self._counts = counts
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        if self._known is not None:
-            return dict(self._known)
-        return super().infer_relative_search_space(study, trial)
-
-    def _sample_relative_impl(
-        self,
-        study: Study,
-        completed_trials: list[FrozenTrial],
-        running_trials: list[FrozenTrial],
-        search_space: dict[str, BaseDistribution],
-    ) -> dict[str, Any]:
-        observed = completed_trials
-        if self._counts is not None:
-            # Optuna's model has one noise for all. Observed n times, a score has noise / n.
-            observed = [
-                trial for trial in completed_trials for _ in range(self._counts[trial.number])
-            ]
-        return super()._sample_relative_impl(study, observed, running_trials, search_space)
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Sum in an order that does not depend on the machine's cores.
-
-    And without threads that wait for each other.
-    """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

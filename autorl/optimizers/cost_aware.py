@@ -29,10 +29,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autorl.core.types import (
     Config,
@@ -45,21 +43,15 @@ from autorl.core.types import (
     Proposed,
     Scored,
 )
-from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers import process as gp
 from autorl.optimizers._own_results import as_they_were, ranks
 from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.de import point_of
 from autorl.optimizers.hyperband import EARLY, may_go_on
-from autorl.optimizers.priors.mapping import places_of, searched
-from autorl.optimizers.priors.process import normal_scores
+from autorl.optimizers.priors.mapping import moved, places_of
+from autorl.optimizers.priors.packed import Array
 
-if TYPE_CHECKING:
-    from autorl.space import Space
-
-Array = NDArray[np.float64]
-
-SQRT_2PI = math.sqrt(2 * math.pi)
 MOST = 256  # observations a model is conditioned on: the front and the latest
 FEWEST = 2  # scores a process is fitted to
 NEARBY = 0.75  # part of the neighbours that have about the length of their run on the front
@@ -109,7 +101,9 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         super().__init__(problem, options)
         self.steps = self.cuts(problem.horizon, options)
         self._startup = startup_size(options.startup, problem.budget, FEWEST)
-        self._encoding = Encoding(problem.space)
+        items = problem.space.hyperparameters.values()
+        self._is_category = np.array([item.type == "categorical" for item in items])
+        self._encoding = gp.Encoding(problem.space)
         # Feasible runs that no run of at most their cost beats, in any order.
         self._front: list[ProposalId] = []
         self._kept: dict[ProposalId, None] = {}
@@ -168,10 +162,11 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         space = self.problem.space
         candidates: list[Candidate] = []
         front = [self.history[number] for number in self._front]
-        units = [self._encoding.unit(record.proposal.config) for record in front]
+        units = [np.array(point_of(space, record.proposal.config)) for record in front]
         for _ in range(self.options.candidates):
             index = int(rng.integers(len(front)))
-            config = space.from_unit(self._encoding.moved(units[index], self.options.radius, rng))
+            unit = moved(units[index], self.options.radius, self._is_category, rng)
+            config = space.from_unit(unit)
             place = self.steps.index(front[index].proposal.until) + int(rng.integers(-1, 2))
             if rng.random() > NEARBY:
                 place = int(rng.integers(len(self.steps)))
@@ -198,9 +193,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
         It is near the cost drawn. Shape (candidates,).
         """
-        from scipy.special import ndtr
-
-        rows = self._encoding.rows(candidates, self.steps)
+        rows = self._rows(candidates)
         front = [self.history[number] for number in self._front]
         # 1. the expected improvement (Jones et al. 1998) on the best of the front that costs no
         # more, by the model's estimate of it: scores are noisy
@@ -211,9 +204,8 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         paid = np.array([self._cost(record) for record in front])
         best = np.where(paid <= cost[:, None] + 1e-9, on_front, -np.inf).max(axis=1)
         # Cheaper than all of the front: better than its worst would be something.
-        z = (mean - np.where(np.isfinite(best), best, on_front.min())) / deviation
-        expected = deviation * (z * ndtr(z) + np.exp(-0.5 * z**2) / SQRT_2PI)
-        improvement = np.log(np.maximum(expected, 1e-300))  # far below the front it underflows
+        best = np.where(np.isfinite(best), best, on_front.min())
+        improvement = gp.log_improvement(mean, deviation, best)
         # 2. a cost to aim at, evenly over the range of the front, half a length beyond both ends
         low = math.log(self.steps[0] / self.problem.horizon)
         high = 0.0
@@ -273,7 +265,18 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return math.asinh(-record.values[1])  # about the logarithm of a large cost
 
     def _rows_of(self, records: Sequence[Record]) -> Array:
-        return self._encoding.rows([record.proposal for record in records], self.steps)
+        return self._rows([record.proposal for record in records])
+
+    def _rows(self, runs: Sequence[Proposal | Candidate]) -> Array:
+        """Encode runs as rows of a process.
+
+        Lengths are on the logarithm, from 0 at the first of the steps to 1 at the last.
+        """
+        span = math.log(self.steps[-1] / self.steps[0]) or 1.0
+        places = places_of(self.problem.space, [run.config for run in runs])
+        return self._encoding.rows(
+            places, np.log([run.until / self.steps[0] for run in runs]) / span
+        )
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
@@ -337,57 +340,6 @@ class Model:
     unit: float
 
 
-class Encoding:
-    """Configurations and lengths as rows of the Gaussian process.
-
-    The columns are time (unused), length, numbers, categories.
-    """
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        items = list(space.hyperparameters.values())
-        self._is_category = np.array([item.type == "categorical" for item in items])
-        choices = np.array(
-            [item.n_choices if item.type == "categorical" else 0 for item in searched(space)],
-            dtype=np.int64,
-        )
-        self._numeric = choices == 0
-        self._categorical = choices > 0
-        self._choices = choices[self._categorical]
-        self.n_numeric = int(self._numeric.sum())
-
-    def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
-        """Encode runs as rows, shape (runs, 2 + n).
-
-        Lengths are on the logarithm, from 0 at the first of `steps` to 1 at the last.
-        """
-        span = math.log(steps[-1] / steps[0]) or 1.0
-        places = places_of(self._space, [run.config for run in runs])
-        inside = np.clip(places[:, self._categorical], 0.0, 1.0 - 1e-9)
-        categories = np.floor(inside * self._choices)
-        context = np.zeros((len(places), gp.CONTEXT))
-        context[:, 1] = np.log([run.until / steps[0] for run in runs]) / span
-        return np.column_stack([context, places[:, self._numeric], categories])
-
-    def moved(self, unit: Array, radius: float, rng: np.random.Generator) -> Array:
-        """Draw a point of the unit cube near another.
-
-        Numbers make a step, and now and then there is another choice.
-        """
-        step = unit + radius * rng.standard_normal(len(unit))
-        # Reflected at the faces: steps that are cut off would pile up there.
-        reflected = 1 - np.abs(1 - np.abs(step) % 2)
-        redrawn = np.where(rng.random(len(unit)) < radius, rng.random(len(unit)), unit)
-        return np.where(self._is_category, redrawn, reflected)
-
-    def unit(self, config: Config) -> Array:
-        """Return where a configuration lies in the unit cube, shape (n,).
-
-        An inactive hyperparameter is at its default.
-        """
-        return np.array(point_of(self._space, config))
-
-
 def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, float]:
     """Return what a process is fitted to, shape (records,).
 
@@ -398,7 +350,7 @@ def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, f
     of failures are unknown: average.
     """
     if objective == 0:
-        return normal_scores(ranks(records, unscored=0.0)), 0.0, 1.0
+        return gp.normal_scores(ranks(records, unscored=0.0)), 0.0, 1.0
     costs = np.full(len(records), np.nan)
     for row, record in enumerate(records):
         if isinstance(record.result, Scored):

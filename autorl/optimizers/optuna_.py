@@ -1,6 +1,4 @@
-"""Search by Optuna's samplers: `gp` and `nsga2`.
-
-Model-based and evolutionary.
+"""Search by a sampler of Optuna's: `nsga2`.
 
 One Optuna study lives as long as the optimizer, and holds one trial per proposal: what was really
 proposed (after repairs), pending ones as running trials, penalties of failed ones as values. Each
@@ -12,11 +10,8 @@ with `Proposed`; from parameters and values alone NSGA-II would lose its generat
 
 from __future__ import annotations
 
-import math
-import sys
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -24,12 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from autorl.core.plain_values import plain
 from autorl.core.quiet import quieted
 from autorl.core.types import Config, Event, Failed, Proposal, Proposed
-from autorl.optimizers._startup import StartedOptimizer, StartupOptions
-from autorl.optimizers.base import BaseOptimizer, Problem, option, require, seed_counts
+from autorl.optimizers.base import BaseOptimizer, Problem, option
 
 if TYPE_CHECKING:
     import numpy as np
-    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
     from autorl.optimizers._optuna import TrialTable
@@ -47,7 +40,6 @@ class OptunaOptimizer(BaseOptimizer[O]):
     search_kind = "search"
     learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
-    relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
     # Attributes of trials that no sampler drafted: the initial configurations.
     first_attributes: ClassVar[Mapping[str, object]] = {}
 
@@ -69,31 +61,6 @@ class OptunaOptimizer(BaseOptimizer[O]):
     def _ready(self) -> bool:
         """Tell whether the next proposal is made from the scores known."""
         return self.modelled(len(self.history), len(self._scored))
-
-    def _sampling(self) -> AbstractContextManager[None]:
-        """Return a context around the sampler's work."""
-        return nullcontext()
-
-    def _shared(self) -> dict[str, BaseDistribution] | None:
-        """Return the parameters that every trial has, if these are all.
-
-        The result is None where some depend on others.
-        """
-        if self.problem.space.conditions:
-            return None
-        # Sorted like Optuna's intersection of the trials' parameters: the order of draws.
-        return {
-            name: distribution
-            for name, distribution in sorted(self._distributions.items())
-            if not distribution.single()
-        }
-
-    def _seed_counts(self) -> list[int] | None:
-        """Return the seeds behind the score of each trial.
-
-        The result is None where all count the same.
-        """
-        return seed_counts(self.history) if self.problem.weigh_seeds else None
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table = self._synchronized()
@@ -125,7 +92,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         config: dict[str, Any] = {}
         before = table.study_attributes
         # Optuna remarks on experimental arguments and slower fall-backs.
-        with table.draft(), quieted("optuna"), self._sampling():
+        with table.draft(), quieted("optuna"):
             self._study.sampler = self._sampler(seed)
             trial = self._study.ask()
             for name in space.names:
@@ -175,14 +142,14 @@ class OptunaOptimizer(BaseOptimizer[O]):
         It is built whole after a resume, touched up otherwise.
         """
         if self._table is None:
+            from optuna.study import Study
+
             self._table = _bridge().TrialTable(self.problem.n_objectives)
-            self._study = _bridge().Study("autorl", self._table)
+            self._study = Study("autorl", self._table)
             searched = {
                 n: h for n, h in self.problem.space.hyperparameters.items() if h.type != "constant"
             }
-            self._distributions = {
-                n: _bridge().distribution_of(h, self.relax) for n, h in searched.items()
-            }
+            self._distributions = {n: _bridge().distribution_of(h) for n, h in searched.items()}
         # In the order of proposals: the table grows by one trial at a time, and of the study's
         # attributes the latest stand.
         for proposal in sorted(self._stale):
@@ -206,39 +173,6 @@ def _bridge() -> ModuleType:
     from autorl.optimizers import _optuna
 
     return _optuna
-
-
-class GP(OptunaOptimizer[StartupOptions], StartedOptimizer[StartupOptions]):
-    """Gaussian process with log expected improvement, Optuna's GPSampler.
-    Hyperparameters that are not always active are drawn at random.
-
-    Proposals in flight are integrated over (qLogEI), which leaves a seventh of the regret of a
-    constant liar (4-d sphere, 8 in flight, 32 runs).
-    """
-
-    Options = StartupOptions
-    # Up to so many values Optuna tries one by one. Its search along longer integers costs more than
-    # all the rest, and the acquisition hardly changes from one to the next.
-    relax = 16
-    redraws = 0  # the acquisition has one maximum, found again with every seed, and dear to find
-
-    def __init__(self, problem: Problem, options: StartupOptions) -> None:
-        require("torch", "gp", "bo")
-        super().__init__(problem, options)
-
-    def _sampler(self, seed: int) -> BaseSampler:
-        sampler: BaseSampler = _bridge().FastGP(
-            known=self._shared(),
-            n_startup_trials=1 if self._ready() else sys.maxsize,
-            warn_independent_sampling=False,
-            counts=self._seed_counts(),
-            seed=seed,
-        )
-        return sampler
-
-    def _sampling(self) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = _bridge().one_torch_thread()
-        return context
 
 
 @dataclass(frozen=True)

@@ -27,20 +27,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from autorl.core.types import Config, FrozenMap
-from autorl.optimizers._pb2_gp import CONTEXT, Posterior, fit
 from autorl.optimizers.base import Problem, Record, option
 from autorl.optimizers.hyperband import may_go_on
 from autorl.optimizers.pbt import PBTOptions, Population
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+from autorl.optimizers.priors.packed import Array
+from autorl.optimizers.process import CONTEXT, Posterior, fit
 
 # First candidates, drawn from the whole cube and around the donor
 ANYWHERE = 400
@@ -204,7 +200,7 @@ class PB2(Population[PB2Options]):
             return latest["model"], FrozenMap()
         points, gains = self._data(seen)
         start = None if latest is None else latest["model"]
-        logs = fit(points, gains, len(self.numbers), start)
+        logs = fit(points, gains, len(self.numbers), start=start)
         # Into the events, so that a resumed study goes on from the same fit.
         return logs, FrozenMap(model=logs, fitted=generation)
 

@@ -31,7 +31,7 @@ REGISTRY: Mapping[str, str] = {
     "cost_aware": "autorl.optimizers.cost_aware:CostAware",
     "de": "autorl.optimizers.de:DE",
     "dehb": "autorl.optimizers.dehb:DEHB",
-    "gp": "autorl.optimizers.optuna_:GP",
+    "gp": "autorl.optimizers.gp:GP",
     "grid": "autorl.optimizers.grid:GridSearch",
     "hyperband": "autorl.optimizers.hyperband:Hyperband",
     "nsga2": "autorl.optimizers.optuna_:NSGA2",

@@ -39,13 +39,13 @@ from autorl.optimizers.base import BaseOptimizer, Problem, Record, Surroundings,
 from autorl.optimizers.model_share import PORTFOLIO
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, gains
-from autorl.optimizers.priors.mapping import config_at, places_of, searched
+from autorl.optimizers.priors.mapping import categories_of, config_at, moved, places_of
 from autorl.optimizers.priors.packed import Array
-from autorl.optimizers.priors.process import Process, normal_scores, rows_of
 from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, check_sources, gather
 from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
 from autorl.optimizers.priors.trust import Trust, agreement, difference, hits
+from autorl.optimizers.process import Process, normal_scores, rows_of
 from autorl.store.events import ENQUEUED
 
 if TYPE_CHECKING:
@@ -290,14 +290,8 @@ class Transfer(BaseOptimizer[TransferOptions]):
         """
         anywhere = rng.random((2 * CANDIDATES, units.shape[1]))
         centres = units[np.arange(CANDIDATES) % min(NEAR, len(units))]
-        moved = centres + RADIUS * rng.standard_normal(centres.shape)
-        # Reflected at the faces: steps that are cut off would pile up there.
-        moved = 1 - np.abs(1 - np.abs(moved) % 2)
-        is_category = np.array(
-            [item.type == "categorical" for item in searched(self.problem.space)]
-        )
-        redrawn = np.where(rng.random(centres.shape) < RADIUS, anywhere[:CANDIDATES], centres)
-        anywhere[:CANDIDATES] = np.where(is_category, redrawn, moved)
+        near = moved(centres, RADIUS, categories_of(self.problem.space), rng, anywhere[:CANDIDATES])
+        anywhere[:CANDIDATES] = near
         return anywhere
 
     def _observe(self, event: Event) -> None:

@@ -38,7 +38,7 @@ DQN = {
 PARTS = {"ppo": load_space(PPO), "dqn": load_space(DQN)}
 
 
-COSTLY = {"gp", "smac"}
+COSTLY = {"smac"}
 # A grid of two algorithms begins with the first, and the last two are given what they train.
 CHOOSING = sorted({*names()} - COSTLY - {"grid", "phases", "schedule"})
 SETTINGS = {

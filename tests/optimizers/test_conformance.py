@@ -20,11 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cost_aware": {"options": {"startup": 4, "candidates": 24}},
     "de": {"options": {"population_size": 5}},
     "dehb": {"options": {"rungs": 2}},
-    "gp": {
-        "options": {"startup": 3},
-        "proposals": 9,
-        "pytestmark": [pytest.mark.slow, pytest.mark.cpu_seconds(600)],
-    },
+    "gp": {"options": {"startup": 3}},
     "nsga2": {"options": {"population_size": 4}},
     "asha": {"options": {"rungs": 3}},
     "hyperband": {"options": {"rungs": 3}},

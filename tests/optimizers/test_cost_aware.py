@@ -17,7 +17,7 @@ from autorl.core.types import (
     Status,
 )
 from autorl.optimizers import make
-from autorl.optimizers.cost_aware import Candidate, CostAwareOptions, Encoding, _targets
+from autorl.optimizers.cost_aware import Candidate, CostAwareOptions, _targets
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 
@@ -75,11 +75,11 @@ def test_the_front_holds_what_no_run_of_at_most_its_cost_beats():
 def promised(optimizer, candidates, rng):
     """The logarithm of the expected improvement for the steps it costs, one after the other."""
     costly = optimizer.problem.n_objectives == 2
-    scores, steps = optimizer._model(0).belief, optimizer.steps
+    scores = optimizer._model(0).belief
     front = [optimizer.history[number] for number in optimizer._front]
 
     def believed(belief, run):
-        mean, sd = belief.at(optimizer._encoding.rows([run], steps))
+        mean, sd = belief.at(optimizer._rows([run]))
         return float(mean[0]), float(sd[0])
 
     def paid(record):
@@ -150,18 +150,20 @@ def test_the_promise_by_costs_that_are_predicted(costs):
 
 def test_runs_are_rows_of_length_numbers_and_choices():
     space = space_of("conditional")
-    encoding = Encoding(space)
-    assert encoding.n_numeric == 4
+    optimizer = cost_aware(space)()
+    optimizer.steps = STEPS
+    assert optimizer._encoding.n_numeric == 4
     config = space.config({"kind": "b", "x": 0.25, "b.width": 0.5})
-    rows = encoding.rows([Candidate(config, until, None, "") for until in (20, 45, 100)], STEPS)
+    rows = optimizer._rows([Candidate(config, until, None, "") for until in (20, 45, 100)])
     assert rows[:, 0].tolist() == [0.0] * 3
     assert rows[:, 1] == pytest.approx([0.0, math.log(2.25) / math.log(5), 1.0])
     kinds = space.hyperparameters
     # What is inactive is at its default.
     inactive = [kinds[name].to_unit(kinds[name].default) for name in ("a.depth", "a.v.rate")]
     assert rows[0, 2:] == pytest.approx([0.25, *inactive, 0.5, 1.0, 0.0])
-    assert encoding.rows([Candidate(config, 100, None, "")], (100,))[0, 1] == 0.0
-    assert encoding.rows([], STEPS).shape == (0, 8)
+    assert optimizer._rows([]).shape == (0, 8)
+    optimizer.steps = (100,)
+    assert optimizer._rows([Candidate(config, 100, None, "")])[0, 1] == 0.0
 
 
 # -- the models -----------------------------------------------------------------------------------

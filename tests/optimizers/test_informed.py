@@ -23,7 +23,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "phases": {"configurations": 4},
     "grid": {"levels": 3},
 }
-NEEDS = {"smac": "smac", "gp": "torch"}
+NEEDS = {"smac": "smac"}
 STRICT = (
     "tpe",
     "gp",
@@ -104,7 +104,7 @@ def check(one: list[Proposal], other: list[Proposal], *, strict: bool) -> int:
     return len(differ)
 
 
-COSTLY = ("smac", "gp", "cost_aware")  # 4 to 8 CPU-seconds a search
+COSTLY = ("smac", "cost_aware")  # 4 to 8 CPU-seconds a search
 
 
 def installed(name: str, slow: tuple[str, ...]) -> Any:

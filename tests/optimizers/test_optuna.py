@@ -1,14 +1,12 @@
 """Trials that Optuna's samplers are shown: what was run, pending and failed runs, corrections,
 conditions and scales."""
 
-import optuna
 import pytest
 from optuna.trial import TrialState
 
 from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
 from autorl.optimizers._optuna import decode, encode
-from autorl.space import load_space
 from autorl.testing.optimizers import score, space_of
 from autorl.testing.simulation import simulate
 
@@ -54,22 +52,6 @@ def test_optuna_says_nothing(capfd, recwarn):
     simulate(lambda: make("nsga2", space, horizon=100, population_size=4), score(space), 15)
     assert capfd.readouterr() == ("", "")
     assert len(recwarn) == 0
-
-
-def integers(count):
-    return {"type": "int", "lower": 1, "upper": count}
-
-
-def test_the_gp_takes_integers_of_more_than_sixteen_values_as_numbers():
-    pytest.importorskip("torch", reason="the extra `bo` is not installed")
-    space = load_space({"hyperparameters": {"few": integers(16), "many": integers(17)}})
-    kinds = []
-    for name in ("gp", "nsga2"):
-        optimizer = make(name, space, horizon=10)
-        optimizer._synchronized()
-        kinds.append([type(optimizer._distributions[one]) for one in ("few", "many")])
-    whole, number = optuna.distributions.IntDistribution, optuna.distributions.FloatDistribution
-    assert kinds == [[whole, number], [whole, whole]]
 
 
 @pytest.mark.parametrize(

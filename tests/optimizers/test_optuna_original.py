@@ -1,4 +1,4 @@
-"""Proposals of `gp` and `nsga2` beside those of Optuna's own samplers, told the same trials.
+"""Proposals of `nsga2` beside those of Optuna's own sampler, told the same trials.
 
 The original is built by hand: a study in Optuna's memory, its sampler with the options that the
 documentation names, the seed that our ask draws first.
@@ -9,43 +9,15 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.samplers import NSGAIISampler
-from optuna.trial import TrialState, create_trial
+from optuna.trial import create_trial
 
 from autorl.core import seeds
-from autorl.core.types import Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
 
 CONTINUOUS = space_of("continuous")
 DISTRIBUTIONS = {name: FloatDistribution(0.0, 1.0) for name in "xyz"}
-
-
-def test_gp_proposes_what_optunas_sampler_does():
-    pytest.importorskip("torch", reason="the extra `bo` is not installed")
-    from optuna.samplers import GPSampler
-
-    draws = np.random.default_rng(0)
-    optimizer = make("gp", CONTINUOUS, horizon=10, startup=1)
-    seed = int(np.random.default_rng(5).integers(2**31))
-    study = optuna.create_study(
-        direction="maximize", sampler=GPSampler(n_startup_trials=1, seed=seed)
-    )
-    for number, score in enumerate([*draws.normal(size=8).tolist(), None]):
-        config = CONTINUOUS.sample(draws)
-        optimizer.observe(Proposed(number, Proposal(config, 10)))
-        state = TrialState.RUNNING
-        if score is not None:
-            optimizer.observe(Scored(number, (score,), reached=10))
-            state = TrialState.COMPLETE
-        study.add_trial(
-            create_trial(state=state, value=score, params=dict(config), distributions=DISTRIBUTIONS)
-        )
-    trial = study.ask()
-    expected = {name: trial.suggest_float(name, 0.0, 1.0) for name in "xyz"}
-    proposal = optimizer.ask(np.random.default_rng(5))
-    assert proposal.config == pytest.approx(expected, abs=1e-5)
-    assert (proposal.origin, proposal.informed) == ("gp", True)
 
 
 @pytest.mark.parametrize(

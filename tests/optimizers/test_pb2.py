@@ -8,9 +8,9 @@ from scipy.stats import multivariate_normal, norm
 
 import autorl.optimizers.pb2 as pb2
 from autorl.core.types import Failed, Proposed, Scored, Status
-from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers import make
-from autorl.optimizers._pb2_gp import (
+from autorl.optimizers import process as gp
+from autorl.optimizers.process import (
     Posterior,
     _negative_log_posterior,
     distances,
@@ -22,6 +22,7 @@ from autorl.space import load_space
 from autorl.testing.simulation import replayed, simulate
 
 LOG = {"type": "float", "scale": "log"}
+PLAIN = (gp.exponential, 1.0)
 SPACE = load_space(
     {
         "hyperparameters": {
@@ -80,11 +81,12 @@ def test_the_gradient_is_that_of_the_posterior():
     points, values, known = points_of(rng, 12), rng.normal(size=12), prior(2, 1)
     apart = distances(points, points, 2).reshape(5, -1)
     logs = known.mean + rng.normal(size=7) / 3
-    _, gradient = _negative_log_posterior(logs, apart, values, known)
+    _, gradient = _negative_log_posterior(logs, apart, values, known, *PLAIN)
     for index in range(7):
         step = 1e-6 * np.eye(7)[index]
         up, down = (
-            _negative_log_posterior(logs + sign * step, apart, values, known)[0] for sign in (1, -1)
+            _negative_log_posterior(logs + sign * step, apart, values, known, *PLAIN)[0]
+            for sign in (1, -1)
         )
         assert gradient[index] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-5)
 
@@ -168,9 +170,9 @@ def test_the_model_sees_the_window_and_is_fitted_once_in_so_many_generations(mon
     """Ray's PB2 fits a model per window once it has 200 rows: 14 s at 600."""
     calls = []
 
-    def spy(points, values, n_numeric, start=None):
+    def spy(points, values, n_numeric, start):
         calls.append((len(points), start is not None))
-        return fit(points, values, n_numeric, start)
+        return fit(points, values, n_numeric, start=start)
 
     monkeypatch.setattr(pb2, "fit", spy)
     simulate(factory(window=10, refit=1), Skill(), 48)
@@ -272,6 +274,9 @@ def test_what_is_minimised_is_the_negative_log_posterior():
 
     gaps = gp.distances(points, points, 1).reshape(4, -1)
     first, second = beliefs.mean, beliefs.mean + rng.normal(size=6)
-    ours = [gp._negative_log_posterior(logs, gaps, values, beliefs)[0] for logs in (first, second)]
+    ours = [
+        gp._negative_log_posterior(logs, gaps, values, beliefs, *PLAIN)[0]
+        for logs in (first, second)
+    ]
     # The densities have constants that the sum leaves out.
     assert ours[0] - ours[1] == pytest.approx(density(second) - density(first), rel=1e-9)

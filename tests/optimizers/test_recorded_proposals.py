@@ -28,6 +28,7 @@ CASES = {
     "cost_aware": [SMALL],
     "de": [{"population_size": 5}],
     "dehb": [{"rungs": 2}, {}],
+    "gp": [{"startup": 4}],
     "grid": [{"levels": 3}],
     "hyperband": [{}],
     "nsga2": [{"population_size": 4}],

@@ -51,7 +51,7 @@ def test_counts_have_no_common_divisor_and_what_has_no_score_counts_as_the_fewes
     ids=["tpe", "gp", "smac"],
 )
 def test_seeds_that_are_equal_change_no_proposal_and_others_do(name, options, space):
-    pytest.importorskip({"gp": "torch", "smac": "smac"}.get(name, "optuna"))
+    pytest.importorskip({"smac": "smac"}.get(name, "optuna"))
     options = {"startup": 4, **options}
     equal = [2] * 12
     plain = asked(name, space, equal, weigh=False, **options)
@@ -62,21 +62,6 @@ def test_seeds_that_are_equal_change_no_proposal_and_others_do(name, options, sp
     assert unweighed == plain, "a study that does not weigh proposes what it did"
     weighed = asked(name, space, more, weigh=True, **options)
     assert weighed != plain
-
-
-def test_the_gp_observes_a_score_once_for_each_seed(monkeypatch):
-    pytest.importorskip("torch")
-    from optuna.samplers import GPSampler
-
-    seen = []
-
-    def spy(self, study, completed, running, space):
-        seen.append([trial.number for trial in completed])
-        return {}
-
-    monkeypatch.setattr(GPSampler, "_sample_relative_impl", spy)
-    asked("gp", CONTINUOUS, [1, 3, 1, 1, 2], weigh=True, startup=4)
-    assert seen[0] == [0, 1, 1, 1, 2, 3, 4, 4]
 
 
 def test_the_forest_is_fitted_to_a_row_for_each_seed(monkeypatch):

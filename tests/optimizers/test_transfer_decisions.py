@@ -14,11 +14,11 @@ from autorl.optimizers._own_results import ranks
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors import sources
 from autorl.optimizers.priors.build import fitted_prior
-from autorl.optimizers.priors.process import Process, normal_scores, rows_of
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import PLACES, VALUES, StudyPrior, study_prior_of
 from autorl.optimizers.priors.table import TaskTable
 from autorl.optimizers.priors.trust import Belief, Trust
+from autorl.optimizers.process import Process, normal_scores, rows_of
 from autorl.space import load_space
 from autorl.store.events import ENQUEUED
 from autorl.study.spec import load_spec

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import kv
 from scipy.stats import norm
 
-from autorl.optimizers.priors.process import LENGTH, Process, normal_scores, rows_of
 from autorl.optimizers.priors.trust import Belief, agreement, difference, hits
+from autorl.optimizers.process import LENGTH, Process, normal_scores, rows_of
 from autorl.space import load_space
 
 MIXED = load_space(

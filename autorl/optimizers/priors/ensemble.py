@@ -17,7 +17,7 @@ import numpy as np
 from autorl.core.types import Config
 from autorl.optimizers.priors.mapping import MappedTask, places_of, proposable
 from autorl.optimizers.priors.packed import Array
-from autorl.optimizers.priors.process import TABLE_NOISE, Process, normal_scores, rows_of
+from autorl.optimizers.process import TABLE_NOISE, Process, normal_scores, rows_of
 from autorl.space import Space
 
 POOL = 64

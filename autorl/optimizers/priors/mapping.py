@@ -333,3 +333,35 @@ def places_of(space: Space, configs: Sequence[Config]) -> Array:
         [item.to_unit(config.get(item.name, item.default)) for item in items] for config in configs
     ]
     return np.array(rows, dtype=np.float64).reshape(len(configs), len(items))
+
+
+def moved(
+    units: Array,
+    radius: float,
+    is_category: np.ndarray,
+    rng: np.random.Generator,
+    anywhere: Array | None = None,
+) -> Array:
+    """Draw places near others.
+
+    Numbers make a step, and now and then there is another choice.
+
+    Args:
+        units: shape (..., d).
+        radius: deviation of a step, and probability of another choice.
+        is_category: shape (d,), a mask.
+        rng: of the draws.
+        anywhere: places whose choices are the others, as `units`; None: they are drawn.
+    """
+    step = units + radius * rng.standard_normal(units.shape)
+    # Reflected at the faces: steps that are cut off would pile up there.
+    reflected = 1 - np.abs(1 - np.abs(step) % 2)
+    redraw = rng.random(units.shape) < radius
+    if anywhere is None:
+        anywhere = rng.random(units.shape)
+    return np.where(is_category, np.where(redraw, anywhere, units), reflected)
+
+
+def categories_of(space: Space) -> np.ndarray:
+    """Return which searched hyperparameters are choices without order, a mask."""
+    return np.array([item.type == "categorical" for item in searched(space)], dtype=bool)
