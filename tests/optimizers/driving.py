@@ -20,15 +20,19 @@ def tell(optimizer, number, value, **more):
     optimizer.observe(Scored(number, (float(value),), **{"reached": until, **more}))
 
 
-def told(optimizer, values, first=0, until=20):
-    """Propose a generation and tell its scores; None is a failure."""
-    made = []
-    for number, _ in enumerate(values, start=first):
-        made.append(ask(optimizer, number))
-        optimizer.observe(Proposed(number, made[-1]))
+def generation(optimizer, count):
+    """Propose so many and return them."""
+    first = len(optimizer.history)
+    return [record.proposal for record in list(proposed(optimizer, count).history)[first:]]
+
+
+def told(optimizer, values):
+    """Propose a generation and tell its scores; None is a failure, which has the best value."""
+    first = len(optimizer.history)
+    made = generation(optimizer, len(values))
     for number, value in enumerate(values, start=first):
-        outcome = Failed(number, Status.CRASH, ())
-        if value is not None:
-            outcome = Scored(number, (value,), reached=until)
-        optimizer.observe(outcome)
+        if value is None:
+            optimizer.observe(Failed(number, Status.CRASH, (99.0,)))
+        else:
+            tell(optimizer, number, value)
     return made

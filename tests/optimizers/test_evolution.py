@@ -1,14 +1,13 @@
 """Differential evolution: its moves, who replaces whom, and its quality beside SciPy's."""
 
 import math
-import statistics
 
 import numpy as np
 import pytest
-from driving import proposed
+from driving import ask, generation, proposed, tell, told
 from mixed_task import CUBE
 
-from autorl.core.types import Failed, Proposed, Scored, Status, Wait
+from autorl.core.types import Wait
 from autorl.optimizers import make
 from autorl.optimizers.de import cross, point_of, rank
 from autorl.optimizers.hyperband import Bracket
@@ -26,65 +25,43 @@ def sphere(vector):
 def started(size=4, n=None, **options):
     """An optimizer whose founders 0..n-1 are scored with their number."""
     optimizer = make("de", SPACE, horizon=10, population_size=size, **options)
-    for number in range(size if n is None else n):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-        optimizer.observe(Scored(number, (float(number),), reached=10))
+    told(optimizer, range(size if n is None else n))
     return optimizer
 
 
 def test_at_least_one_coordinate_that_varies_comes_from_the_mutant():
+    one = {"type": "categorical", "choices": ["one"]}
     space = load_space(
-        {
-            "hyperparameters": {
-                "fixed": {"type": "constant", "value": 1},
-                "only": {"type": "categorical", "choices": ["one"]},
-                "x": {"type": "float", "lower": 0.0, "upper": 1.0},
-            }
-        }
+        {"fixed": {"type": "constant", "value": 1}, "only": one, "x": "uniform(0, 1)"}
     )
     for seed in range(20):
         child = cross(space, np.zeros(3), np.ones(3), 0.0, np.random.default_rng(seed))
         assert child.tolist() == [0.0, 0.0, 1.0]
-    assert cross(space, np.zeros(3), np.ones(3), 1.0, np.random.default_rng(0)).tolist() == [
-        1.0,
-        1.0,
-        1.0,
-    ]
+    child = cross(space, np.zeros(3), np.ones(3), 1.0, np.random.default_rng(0))
+    assert child.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_child_replaces_its_own_target_only_when_it_is_at_least_as_good():
     optimizer = started()
-    for number, value in [(4, 0.0), (5, 0.5), (6, 2.5), (7, 9.0)]:
-        proposal = optimizer.ask(np.random.default_rng(number))
-        assert proposal.meta["slot"] == number - 4
-        assert proposal.origin == f"child of proposal {number - 4}"
-        optimizer.observe(Proposed(number, proposal))
-        optimizer.observe(Scored(number, (value,), reached=10))
+    for slot, child in enumerate(told(optimizer, [0.0, 0.5, 2.5, 9.0])):
+        assert (child.meta["slot"], child.origin) == (slot, f"child of proposal {slot}")
     assert optimizer._members.occupant == [4, 1, 6, 7]  # 4 is as good as 0, 5 is worse than 1
 
 
 def test_a_failed_child_never_replaces_and_a_failed_founder_is_founded_again():
     optimizer = started(n=3)
-    optimizer.observe(Proposed(3, optimizer.ask(np.random.default_rng(3))))
-    optimizer.observe(
-        Failed(3, Status.CRASH, (99.0,))
-    )  # the value of a failure is a penalty, not a score
-    assert optimizer._members.occupant == [0, 1, 2, None]
-    for number in range(4, 7):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-        optimizer.observe(Failed(number, Status.DIVERGED, (99.0,)))
-    assert optimizer._members.occupant == [0, 1, 2, None]
-    again = optimizer.ask(np.random.default_rng(7))
+    for failures in (1, 3):
+        told(optimizer, [None] * failures)
+        assert optimizer._members.occupant == [0, 1, 2, None]
+    again = ask(optimizer)
     assert (again.meta["slot"], again.origin) == (3, "random")
 
 
 def test_with_more_in_flight_than_members_it_waits():
-    optimizer = make("de", SPACE, horizon=10, population_size=4)
-    for number in range(4):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    assert optimizer.ask(np.random.default_rng(4)) == Wait()
-    optimizer.observe(Scored(2, (1.0,), reached=10))
-    assert optimizer.ask(np.random.default_rng(4)).meta["slot"] == 2
+    optimizer = proposed(make("de", SPACE, horizon=10, population_size=4), 4)
+    assert ask(optimizer) == Wait()
+    tell(optimizer, 2, 1.0)
+    assert ask(optimizer).meta["slot"] == 2
 
 
 def test_points_keep_the_coordinates_of_inactive_hyperparameters_and_follow_repairs():
@@ -100,14 +77,7 @@ def test_points_keep_the_coordinates_of_inactive_hyperparameters_and_follow_repa
 
 
 def test_a_small_space_is_not_tried_twice_before_it_is_used_up():
-    space = load_space(
-        {
-            "hyperparameters": {
-                "a": {"type": "int", "lower": 1, "upper": 4},
-                "b": {"type": "int", "lower": 1, "upper": 4},
-            }
-        }
-    )
+    space = load_space({"a": "int(1, 4)", "b": "int(1, 4)"})
     factory = lambda: make("de", space, horizon=1, population_size=4)  # noqa: E731
     proposals = simulate(factory, lambda n, p: -p.config["a"] - p.config["b"], 10).proposals
     assert len({proposal.config for proposal in proposals}) == 10
@@ -131,12 +101,6 @@ def test_as_good_as_scipy():
     for seed in range(repeats):
         rng = np.random.default_rng(seed)
         population = np.vstack([np.full((1, 4), 0.75), rng.random((size - 1, 4))])
-        options = {
-            "strategy": "rand1bin",
-            "mutation": 0.5,
-            "recombination": 0.5,
-            "updating": "immediate",
-        }
         found = differential_evolution(
             lambda vector: -sphere(vector),
             [(0.0, 1.0)] * 4,
@@ -145,7 +109,10 @@ def test_as_good_as_scipy():
             tol=0,
             polish=False,
             rng=rng,
-            **options,
+            strategy="rand1bin",
+            mutation=0.5,
+            recombination=0.5,
+            updating="immediate",
         )
         assert found.nfev == budget
         theirs.append(-found.fun)
@@ -157,31 +124,26 @@ def test_as_good_as_scipy():
 )
 def test_a_small_budget_has_a_small_population_and_so_children(budget, size):
     """With 20 members a search of 16 runs is random search."""
-    assert len(make("de", SPACE, horizon=10, budget=budget)._members.occupant) == size
-    assert (
-        len(make("de", SPACE, horizon=10, budget=budget, population_size=9)._members.occupant) == 9
-    )
+    for given, members in (({}, size), ({"population_size": 9}, 9)):
+        optimizer = make("de", SPACE, horizon=10, budget=budget, **given)
+        assert len(optimizer._members.occupant) == members
 
 
 def test_before_four_members_are_scored_nobody_breeds():
     optimizer = started(size=5, n=4)
-    fifth = optimizer.ask(np.random.default_rng(4))
+    (fifth,) = generation(optimizer, 1)
     assert (fifth.meta["slot"], fifth.origin, fifth.informed) == (4, "random", False)
-    optimizer.observe(Proposed(4, fifth))
-    first = optimizer.ask(np.random.default_rng(5))
+    first = ask(optimizer)
     assert (first.meta["slot"], first.informed) == (0, True), "three others are enough"
-    few = started(size=4, n=3)
-    few.observe(Proposed(3, few.ask(np.random.default_rng(3))))
-    alone = few.ask(np.random.default_rng(4))
+    alone = ask(proposed(started(size=4, n=3)))
     assert (alone.meta["slot"], alone.origin, alone.informed) == (0, "random", False)
 
 
-OPTIONS = {"eta": 2, "rungs": 3}
 CYCLE = (4 + 2 + 1) + (3 + 1) + 3  # proposals of the three brackets of the first cycle
 
 
-def dehb(space=SPACE, horizon=100, **more):
-    return lambda: make("dehb", space, horizon=horizon, **OPTIONS, **more)
+def dehb(**options):
+    return make("dehb", SPACE, horizon=100, **options)
 
 
 def by_x(number, proposal):
@@ -189,10 +151,8 @@ def by_x(number, proposal):
 
 
 def test_the_first_cycle_is_hyperbands_and_goes_on_from_checkpoints():
-    mine = simulate(dehb(), by_x, CYCLE).proposals
-    hyperband = simulate(
-        lambda: make("hyperband", SPACE, horizon=100, **OPTIONS), by_x, CYCLE
-    ).proposals
+    mine = simulate(dehb, by_x, CYCLE).proposals
+    hyperband = simulate(lambda: make("hyperband", SPACE, horizon=100), by_x, CYCLE).proposals
     assert [p.until for p in mine] == [p.until for p in hyperband]
     assert [p.resume_from is None for p in mine] == [p.resume_from is None for p in hyperband]
     best = sorted(range(4), key=lambda number: -mine[number].config["x"])
@@ -204,7 +164,7 @@ def test_the_first_cycle_is_hyperbands_and_goes_on_from_checkpoints():
 
 
 def test_later_cycles_are_children_from_scratch():
-    proposals = simulate(dehb(), by_x, 3 * CYCLE).proposals[CYCLE:]
+    proposals = simulate(dehb, by_x, 3 * CYCLE).proposals[CYCLE:]
     assert [p.until for p in proposals[:7]] == [25, 25, 25, 25, 50, 50, 100]
     assert {p.resume_from for p in proposals} == {None}
     assert all(p.origin.startswith("child of proposal") for p in proposals)
@@ -216,20 +176,18 @@ def test_scores_of_different_lengths_are_never_compared():
     def shrinking(number, proposal):
         return 1000 - proposal.until + proposal.config["x"]
 
-    simulation = simulate(dehb(), shrinking, 5 * CYCLE)
-    optimizer = replayed(dehb(), simulation.events)
+    simulation = simulate(dehb, shrinking, 5 * CYCLE)
+    optimizer = replayed(dehb, simulation.events)
+    best = {}
     for step, members in optimizer._members.items():
         assert {record.proposal.until for record in members.records()} == {step}
-    best = {
-        step: max(r.values[0] for r in members.records())
-        for step, members in optimizer._members.items()
-    }
+        best[step] = max(record.values[0] for record in members.records())
     assert best[25] > best[50] > best[100]
 
 
 def test_a_warm_start_is_trained_although_the_first_bracket_is_full():
     warm = [SPACE.from_unit(np.full(3, 0.1 * k)) for k in range(1, 9)]
-    proposals = simulate(dehb(initial=warm), by_x, 2 * CYCLE).proposals
+    proposals = simulate(lambda: dehb(initial=warm), by_x, 2 * CYCLE).proposals
     placed = [p.config for p in proposals if p.origin in ("default", "warm start")]
     assert placed == [SPACE.default(), *warm]
 
@@ -265,18 +223,9 @@ def _steps(x):
     return float(np.abs(np.floor(8 * x) - np.arange(2, 6)).sum())
 
 
-FUNCTIONS = {
-    "sphere": _sphere,
-    "rosenbrock": _rosenbrock,
-    "rastrigin": _rastrigin,
-    "ackley": _ackley,
-    "steps": _steps,
-}
-LONGEST, BUDGET, REPEATS = (
-    27,
-    40,
-    24,
-)  # steps of a full run; full runs, each run charged from scratch; studies
+LONGEST = 27  # steps of a full run
+BUDGET = 40  # full runs, each run charged from scratch
+REPEATS = 24
 
 
 def loss(function, x, steps):
@@ -296,13 +245,12 @@ def best_of(trained):
 
 
 def ours(function, seed):
-    def objective(number, proposal):
-        return -loss(function, list(proposal.config.values()), proposal.until)
-
-    def factory():
-        return make("dehb", CUBE, horizon=LONGEST, eta=3, rungs=4)
-
-    simulation = simulate(factory, objective, 260, seed=seed)
+    simulation = simulate(
+        lambda: make("dehb", CUBE, horizon=LONGEST, eta=3, rungs=4),
+        lambda number, proposal: -loss(function, list(proposal.config.values()), proposal.until),
+        260,
+        seed=seed,
+    )
     proposals = simulation.proposals
     return best_of([(proposals[s.proposal].until, -s.values[0]) for s in simulation.scored])
 
@@ -330,8 +278,8 @@ def theirs(function, seed, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_as_good_as_the_original(name, tmp_path):
+@pytest.mark.parametrize("function", [_sphere, _rosenbrock, _rastrigin, _ackley, _steps])
+def test_as_good_as_the_original(function, tmp_path):
     pytest.importorskip(
         "dehb",
         reason="the original is a test oracle: pip install --no-deps dehb==0.1.2 loguru dask",
@@ -339,32 +287,12 @@ def test_as_good_as_the_original(name, tmp_path):
     from loguru import logger
 
     logger.disable("dehb")
-    mine = [-ours(FUNCTIONS[name], 300 + seed) for seed in range(REPEATS)]
-    original = [-theirs(FUNCTIONS[name], seed, tmp_path) for seed in range(REPEATS)]
-    print(
-        f"{name}: ours {statistics.median(mine):.4g}, original {statistics.median(original):.4g} (medians)"
-    )
-    assert_alike(mine, original)
-
-
-# -- DEHB --------------------------------------------------------------------------------------------
-
-
-def hyper(horizon=100, **options):
-    return make("dehb", SPACE, horizon=horizon, **options)
-
-
-def grown(**options):
-    """Its first cycle is over, and the seven runs of the bracket after it are scored."""
-    optimizer = hyper(**options)
-    simulation = simulate(lambda: hyper(**options), by_x, CYCLE + 7)
-    for event in simulation.events:
-        optimizer.observe(event)
-    return optimizer
+    mine = [-ours(function, 300 + seed) for seed in range(REPEATS)]
+    assert_alike(mine, [-theirs(function, seed, tmp_path) for seed in range(REPEATS)])
 
 
 def test_parents_are_the_best_of_one_length_and_where_those_are_few_everybody():
-    optimizer = grown()
+    optimizer = replayed(dehb, simulate(dehb, by_x, CYCLE + 7).events)
 
     def best(step, count):
         return sorted(optimizer._members[step].records(), key=rank)[:count]
@@ -383,11 +311,8 @@ def test_parents_are_the_best_of_one_length_and_where_those_are_few_everybody():
 
 
 def test_runs_of_the_first_cycle_are_kept_and_later_ones_not():
-    optimizer = proposed(hyper(), 4)
-    assert sorted(optimizer.keeps()) == [0, 1, 2, 3]
-    whole = hyper()
-    for event in simulate(hyper, by_x, CYCLE - 3).events:
-        whole.observe(event)
+    assert sorted(proposed(dehb(), 4).keeps()) == [0, 1, 2, 3]
+    whole = replayed(dehb, simulate(dehb, by_x, CYCLE - 3).events)
     assert list(whole.keeps()) == []
     proposed(whole, 4)  # bracket 2, of full runs, and the first of bracket 3
     assert whole.history[CYCLE].proposal.meta["bracket"] == 3
