@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -23,26 +23,49 @@ def best_of_fronts(values: Array, count: int) -> list[int]:
         count: of rows to choose, at most n.
     """
     chosen: list[int] = []
-    remaining = np.arange(len(values))
-    while len(chosen) < count:
-        front = _front(values[remaining])
-        fits = len(chosen) + len(front) <= count
-        best = front if fits else _covering(-values[remaining[front]], front, count - len(chosen))
-        chosen += remaining[best].tolist()
-        remaining = np.delete(remaining, front)
+    for front in _fronts(values):
+        room = count - len(chosen)
+        best = front if len(front) <= room else _covering(-values[front], front, room)
+        chosen += best.tolist()
+        if len(chosen) == count:
+            break
     return sorted(chosen)
 
 
-def _front(values: Array) -> NDArray[np.intp]:
-    """Return the rows that no other dominates, ascending."""
+def crowded_order(values: Array) -> list[int]:
+    """Order rows front by front, the least crowded first (Deb et al. 2002).
+
+    The crowding distance is the sum over objectives of the distance of the two neighbours in the
+    front, in parts of its range; the ends of a front have none on one side and come first.
+
+    Args:
+        values: shape (n, objectives), larger is better.
+    """
+    ordered: list[int] = []
+    for front in _fronts(values):
+        distances = np.zeros(len(front))
+        for column in values[front].T:
+            order = np.argsort(column, kind="stable")
+            ends = np.array([-np.inf, *column[order], np.inf])
+            distances[order] += (ends[2:] - ends[:-2]) / (np.ptp(column) or 1.0)
+        ordered += front[np.argsort(-distances, kind="stable")].tolist()
+    return ordered
+
+
+def _fronts(values: Array) -> Iterator[NDArray[np.intp]]:
+    """Give the rows that no other dominates, then of the remaining ones, and so on."""
     # In this order no row is dominated by a later one.
-    later = np.lexsort(-values.T[::-1])
-    front = []
-    while later.size:
-        best = values[later[0]]
-        front.append(later[(values[later] == best).all(axis=1)])
-        later = later[(values[later] > best).any(axis=1)]
-    return np.sort(np.concatenate(front))
+    remaining = np.lexsort(-values.T[::-1])
+    while remaining.size:
+        later = remaining
+        front = []
+        while later.size:
+            best = values[later[0]]
+            front.append(later[(values[later] == best).all(axis=1)])
+            later = later[(values[later] > best).any(axis=1)]
+        rows = np.sort(np.concatenate(front))
+        yield rows
+        remaining = remaining[~np.isin(remaining, rows)]
 
 
 def _covering(losses: Array, rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:

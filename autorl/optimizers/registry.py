@@ -34,7 +34,7 @@ REGISTRY: Mapping[str, str] = {
     "gp": "autorl.optimizers.gp:GP",
     "grid": "autorl.optimizers.grid:GridSearch",
     "hyperband": "autorl.optimizers.hyperband:Hyperband",
-    "nsga2": "autorl.optimizers.optuna_:NSGA2",
+    "nsga2": "autorl.optimizers.nsga2:NSGA2",
     "pb2": "autorl.optimizers.pb2:PB2",
     "pbt": "autorl.optimizers.pbt:PBT",
     "phases": "autorl.optimizers.phases:Phases",
