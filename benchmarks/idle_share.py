@@ -143,7 +143,7 @@ def study_idle(
     executor = VirtualWorkers(train, workers, duration)
     study.run(executor=executor)
     study.close()
-    return executor.idle_share(2 * parallelism)
+    return idle_share(executor, 2 * parallelism)
 
 
 def rule_idle(
@@ -179,7 +179,21 @@ def rule_idle(
         free[place] = start + float(costs[number] * noise[number])
         ends.append(free[place])
         executor.spans.append((start, free[place]))
-    return executor.idle_share(2 * parallelism)
+    return idle_share(executor, 2 * parallelism)
+
+
+def idle_share(executor: VirtualWorkers, fewest: int) -> float:
+    """Return the share of the workers' time that was idle.
+
+    Time counts until the last segment starts, because then nothing is left to do, and not before
+    `fewest` segments have started.
+    """
+    first = executor.spans[fewest][0]
+    last = executor.spans[-1][0]
+    if last <= first:
+        return 0.0
+    busy = sum(max(0.0, min(end, last) - max(start, first)) for start, end in executor.spans)
+    return 1.0 - busy / (executor.slots * (last - first))
 
 
 def rows(idle: Callable[[int, int, float], float], workers: Sequence[int]) -> list[str]:

@@ -24,20 +24,18 @@ def as_they_were(outcomes: Sequence[Scored | Failed], history: History) -> list[
     return [Record(number, history[number].proposal, then[number]) for number in numbers]
 
 
-def _rank_key(record: Record, unscored: float = -math.inf) -> tuple[bool, float, float]:
-    """Return what results are ordered by, larger is better.
-
-    Failures come last, before them what is infeasible.
-    """
-    value = record.values[0] if record.values else unscored
-    return (not isinstance(record.result, Failed), -violation(record), value)
-
-
-def ranks(records: Sequence[Record], unscored: float = -math.inf) -> Array:
+def ranks(records: Sequence[Record]) -> Array:
     """Return places of results from the worst, shape (n,).
 
-    Equal ones share a place. A failure without a penalty counts as `unscored`.
+    Equal ones share a place. Failures come last, before them what is infeasible.
     """
-    keys = [_rank_key(record, unscored) for record in records]
+    keys = [
+        (
+            not isinstance(record.result, Failed),
+            -violation(record),
+            *(record.values[:1] or (-math.inf,)),
+        )
+        for record in records
+    ]
     place = {key: rank for rank, key in enumerate(sorted(set(keys)))}
     return np.array([place[key] for key in keys], dtype=np.float64)

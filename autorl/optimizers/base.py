@@ -85,6 +85,8 @@ SearchKind: TypeAlias = Literal["search", "design", "phased_design", "population
 """
 
 
+TRIES = 100  # draws until one is new
+
 RETRAINS = "retrains"
 """A key of `Proposal.meta`: the proposal whose schedule this one is a part of, trained again."""
 
@@ -160,9 +162,13 @@ class History:
     """All that was observed: one frozen `Record` per proposal.
 
     They are in the order of the proposals. It is itself a fold.
+
+    Attributes:
+        configs: the configurations that were proposed, in order.
     """
 
     def __init__(self) -> None:
+        self.configs: dict[Config, None] = {}
         self._records: dict[ProposalId, Record] = {}
         self._pending: dict[ProposalId, None] = {}  # no set: the order of proposals is kept
 
@@ -173,6 +179,7 @@ class History:
                 f"proposal {event.id} out of order"
             )
             self._records[event.id] = Record(event.id, event.proposal)
+            self.configs[event.proposal.config] = None
             self._pending[event.id] = None
         else:
             assert event.proposal in self._records, f"outcome of an unknown proposal: {event}"
@@ -403,6 +410,14 @@ class BaseOptimizer(ABC, Generic[O]):
             meta=FrozenMap(meta or {}),
             informed=informed,
         )
+
+    def _sampled(self, rng: np.random.Generator) -> Config:
+        """Draw a configuration, one that was not proposed where that is easy."""
+        for _ in range(TRIES):
+            config = self.problem.space.sample(rng)
+            if config not in self.history.configs:
+                break
+        return config
 
     @abstractmethod
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:

@@ -61,9 +61,8 @@ class BOHB(Hyperband[BOHBOptions]):
         # The start-up is counted here, by length, so a model that is asked at all is ready.
         at_once = TPEOptions(startup=1, candidates=options.candidates)
         self._models = {step: TPE(problem, at_once) for step in self.steps}
-        proposed: set[Config] = set()
         for model in self._models.values():
-            model._proposed = proposed  # one set for all: nothing is started twice, at any length
+            model.history.configs = self.history.configs  # nothing is started twice, at any length
 
     def blind(self, number: int) -> bool:
         """Tell whether a proposal comes before any model."""

@@ -350,7 +350,7 @@ def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, f
     of failures are unknown: average.
     """
     if objective == 0:
-        return gp.normal_scores(ranks(records, unscored=0.0)), 0.0, 1.0
+        return gp.normal_scores(ranks(records)), 0.0, 1.0
     costs = np.full(len(records), np.nan)
     for row, record in enumerate(records):
         if isinstance(record.result, Scored):

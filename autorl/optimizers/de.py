@@ -72,7 +72,6 @@ class DE(BaseOptimizer[DEOptions]):
         super().__init__(problem, options)
         few = int(min(20, max(PARENTS + 1, problem.budget / 4)))
         self._members = Members(self.history, options.population_size or few)
-        self._proposed: set[Config] = set()
 
     def _initial(self) -> Proposal | None:
         first = super()._initial()
@@ -99,15 +98,14 @@ class DE(BaseOptimizer[DEOptions]):
         space = self.problem.space
         origin = f"child of proposal {target}" if breeding else "random"
         before = point(self.history[target]) if target is not None and breeding else None
-        config, drawn = new_point(space, before, parents, self.options, self._proposed, rng)
-        if config in self._proposed:
+        config, drawn = new_point(space, before, parents, self.options, self.history.configs, rng)
+        if config in self.history.configs:
             origin = "random: every child was proposed before"
         meta = {"slot": slot, "point": point_of(space, config, drawn)}
         return self._propose(config, origin, meta, informed=breeding)
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
-            self._proposed.add(event.proposal.config)
             self._members.begin(event.id, event.proposal.meta["slot"])
         else:
             record = self.history[event.proposal]

@@ -44,7 +44,6 @@ SURVIVORS = 4  # places searched around
 AROUND = 32  # draws around each
 RADII = tuple(0.1 * 0.5**halved for halved in range(8))
 FEWEST_MOVED = 2  # hyperparameters of a step
-TRIES = 100  # draws until one is new
 AUGMENTED = 0.05  # weight of the sum in the scalar of several objectives (Knowles 2006)
 
 
@@ -59,7 +58,6 @@ class GP(StartedOptimizer[StartupOptions]):
     def __init__(self, problem: Problem, options: StartupOptions) -> None:
         super().__init__(problem, options)
         self._encoding = process.Encoding(problem.space)
-        self._proposed: set[Config] = set()
         self._fits: dict[bytes, tuple[float, ...]] = {}  # a cache
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
@@ -68,17 +66,11 @@ class GP(StartedOptimizer[StartupOptions]):
         chosen = self._searched(*self._promise(records, rng), rng) if informed else None
         if chosen is not None:
             return self._propose(chosen, "gp", informed=True)
-        for _ in range(TRIES):
-            config = self.problem.space.sample(rng)
-            if config not in self._proposed:
-                break
         origin = "gp, at random: nothing new was found" if informed else "gp, start-up"
-        return self._propose(config, origin, informed=informed)
+        return self._propose(self._sampled(rng), origin, informed=informed)
 
     def _observe(self, event: Event) -> None:
-        if isinstance(event, Proposed):
-            self._proposed.add(event.proposal.config)
-        else:
+        if not isinstance(event, Proposed):
             self._fits.clear()
 
     def _promise(
@@ -144,7 +136,7 @@ class GP(StartedOptimizer[StartupOptions]):
         drawn = np.concatenate([rng.random((ANYWHERE, best.shape[1])), near])
         kept: list[tuple[float, Config, Array]] = []
         for radius in (*RADII, 0.0):
-            barred = {*self._proposed, *(config for _, config, _ in kept)}
+            barred = {*self.history.configs, *(config for _, config, _ in kept)}
             fresh: list[Config] = []
             for row in np.argsort(-promise(drawn), kind="stable"):
                 config = config_at(space, drawn[row])

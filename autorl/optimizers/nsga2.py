@@ -26,10 +26,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autorl.core.types import Config, Event, Failed, Proposal, ProposalId, Proposed
-from autorl.optimizers._fronts import crowded_order
 from autorl.optimizers.base import BaseOptimizer, Problem, option, violation
+from autorl.statistics.fronts import crowded_order
 
-TRIES = 6  # to breed a valid child that was not proposed before
+DRAFTS = 6  # to breed a valid child that was not proposed before
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
 
     def __init__(self, problem: Problem, options: NSGA2Options) -> None:
         super().__init__(problem, options)
-        self._proposed: set[Config] = set()
         self._generations: dict[ProposalId, int] = {}
         self._scored: list[dict[ProposalId, None]] = [{}]  # of each generation
         self._parents: list[list[ProposalId]] = [[]]  # of each generation, best first: a cache
@@ -86,19 +85,19 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
             generation += 1
         parents = self._parents_of(generation)
         name = "nsga2" if parents else "nsga2, start-up"
-        for _ in range(TRIES):
-            child = self._child(parents, rng) if parents else space.sample(rng)
-            if child not in self._proposed and space.is_valid(child):
+        for _ in range(DRAFTS):
+            child = self._child(parents, rng) if parents else self._sampled(rng)
+            if child not in self.history.configs and space.is_valid(child):
                 break
         else:
             if not space.is_valid(child):
                 name = f"{name}, repaired"
                 child = space.repair(child, rng)
-            if child in self._proposed:
+            if child in self.history.configs:
                 name = (
                     f"{name.partition(', repaired')[0]}, at random: its choice was proposed before"
                 )
-                child = space.sample(rng)
+                child = self._sampled(rng)
         return self._propose(child, name, {"generation": generation}, informed=bool(parents))
 
     def _child(self, parents: Sequence[ProposalId], rng: np.random.Generator) -> Config:
@@ -135,7 +134,6 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
-            self._proposed.add(event.proposal.config)
             generation = event.proposal.meta.get("generation", 0)
             self._generations[event.id] = generation
             self._scored += [{} for _ in range(generation + 1 - len(self._scored))]

@@ -84,7 +84,6 @@ class SMAC(BaseOptimizer[SMACOptions]):
     def __init__(self, problem: Problem, options: SMACOptions) -> None:
         require("smac", "smac", "smac")
         super().__init__(problem, options)
-        self._proposed: set[Config] = set()
         self._design = SobolSearch(problem, SobolOptions(seed=options.seed))
         self._index = 0  # next point of the design
         self._fit: _Fit | None = None  # the current one
@@ -118,7 +117,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
         if self._fit is not None and self._place < self._serves(self._fit):
             served = self._candidates(self._fit)[self._place :]
             for place, config in enumerate(served, start=self._place + 1):
-                if config not in self._proposed:
+                if config not in self.history.configs:
                     return self._propose(config, "smac", {"place": place}, informed=True)
         fit = _Fit(int(rng.integers(2**31)), tuple(self.history))
         candidates = self._candidates(fit)
@@ -126,20 +125,19 @@ class SMAC(BaseOptimizer[SMACOptions]):
             meta = {"place": 1, "seed": fit.seed}
             return self._propose(candidates[0], "smac, fitted anew", meta, informed=True)
         origin = "smac, at random: nothing new was found"
-        return self._propose(self.problem.space.sample(rng), origin, informed=True)
+        return self._propose(self._sampled(rng), origin, informed=True)
 
     def _from_design(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
         for index in range(self._index, self._index + SKIPS):
             config = space.from_unit(self._design.point(index))
-            if space.is_valid(config) and config not in self._proposed:
+            if space.is_valid(config) and config not in self.history.configs:
                 return self._propose(config, f"smac, design {index}", {"index": index})
         return self._propose(space.sample(rng), "smac, at random: the design is used up")
 
     def _observe(self, event: Event) -> None:
         if not isinstance(event, Proposed):
             return
-        self._proposed.add(event.proposal.config)
         meta = event.proposal.meta
         self._index = meta.get("index", self._index - 1) + 1  # as it was, without an index
         self._place = meta.get("place", self._place)

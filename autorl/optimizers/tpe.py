@@ -13,7 +13,8 @@ other. Hyperparameters that are active under conditions have densities of their 
     ask -> of 24 draws around 0.5 the one farthest from the bad, such as 0.55
 
 The formulas are those of Optuna's TPESampler (multivariate, group, constant_liar), except that
-failed runs come last, whatever constraints others break.
+failed runs come last, whatever constraints others break, and that of a front with several
+objectives the least crowded are good, not the ones of most hypervolume.
 
 References:
     Bergstra, Bardenet, Bengio and Kegl, "Algorithms for hyper-parameter optimization", NIPS 2011.
@@ -32,10 +33,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autorl.core.types import Config, Event, Failed, Proposal, ProposalId, Proposed
-from autorl.optimizers._fronts import best_of_fronts
 from autorl.optimizers._parzen import Array, ParzenEstimator, weights_of_age
 from autorl.optimizers._startup import StartedOptimizer, StartupOptions
 from autorl.optimizers.base import Problem, option, seed_counts, violation
+from autorl.statistics.fronts import crowded_order
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -45,7 +46,6 @@ GOOD = 0.1
 """Part of the results that is good."""
 MOST_GOOD = 25
 BATCHES = 8  # of candidates, until as many are valid as are compared
-TRIES = 6  # to draw a configuration that was not proposed before
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ class TPE(StartedOptimizer[TPEOptions]):
 
     def __init__(self, problem: Problem, options: TPEOptions) -> None:
         super().__init__(problem, options)
-        self._proposed: set[Config] = set()
         space = problem.space
         places: dict[str, list[int]] = {}
         for place, (name, item) in enumerate(space.hyperparameters.items()):
@@ -80,7 +79,7 @@ class TPE(StartedOptimizer[TPEOptions]):
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
         if not self.modelled(len(self.history), len(self._ranks)):
-            return self._propose(self._drawn(rng), "tpe, start-up")
+            return self._propose(self._sampled(rng), "tpe, start-up")
         good = self._good()
         counts = None
         if self.problem.weigh_seeds:
@@ -93,22 +92,14 @@ class TPE(StartedOptimizer[TPEOptions]):
             units[:, group.places] = drawn
         for unit in units:
             config = space.from_unit(unit)
-            if config not in self._proposed and not space.violated(config):
+            if config not in self.history.configs and not space.violated(config):
                 return self._propose(config, "tpe", informed=True)
         repaired = space.repair(space.from_unit(units[0]), rng)
-        if repaired not in self._proposed:
+        if repaired not in self.history.configs:
             return self._propose(repaired, "tpe, repaired", informed=True)
         # A repeat would be trained on the same seeds and teach nothing.
         origin = "tpe, at random: its choice was proposed before"
-        return self._propose(self._drawn(rng), origin, informed=True)
-
-    def _drawn(self, rng: np.random.Generator) -> Config:
-        """Draw a configuration, a new one where that is easy."""
-        for _ in range(TRIES):
-            config = self.problem.space.sample(rng)
-            if config not in self._proposed:
-                break
-        return config
+        return self._propose(self._sampled(rng), origin, informed=True)
 
     def _good(self) -> list[ProposalId]:
         """List the good results."""
@@ -120,11 +111,10 @@ class TPE(StartedOptimizer[TPEOptions]):
         if feasible <= count:
             return best
         values = np.array([self.history[number].values for number in best])
-        return [best[row] for row in best_of_fronts(values, count)]
+        return [best[row] for row in crowded_order(values)[:count]]
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
-            self._proposed.add(event.proposal.config)
             for group in self._groups:
                 group.add(event.id, event.proposal.config)
             return

@@ -162,7 +162,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
         super().__init__(problem, options)
         self.prior = _prior_of(options, problem.space)
         self._readings: dict[str, Reading] = {}  # a cache
-        self._proposed: dict[Config, None] = {}
         self._latest: dict[ProposalId, None] = {}  # outcomes, in the order they came
         self._due = 0.0  # shares of plain search since it last proposed
         self._arms: dict[ProposalId, str] = {}
@@ -247,11 +246,11 @@ class Transfer(BaseOptimizer[TransferOptions]):
         """Choose what adds most to the tasks' best scores, or None."""
         ensemble = reading.ensemble
         best = np.zeros(len(ensemble.weights))
-        if self._proposed:
-            best = reading.scores([*self._proposed]).max(axis=1)
+        if self.history.configs:
+            best = reading.scores([*self.history.configs]).max(axis=1)
         for place in np.argsort(-gains(ensemble.values, best, ensemble.weights), kind="stable"):
             config = ensemble.pool[place]
-            if config not in self._proposed and config not in self.problem.initial:
+            if config not in self.history.configs and config not in self.problem.initial:
                 return config, f"{PORTFOLIO}, from {ensemble.source_of(int(place))}"
         return None
 
@@ -277,7 +276,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
         mean, deviation = process.at(rows_of(space, candidates))
         for row in np.argsort(-(mean + CONFIDENCE * deviation), kind="stable"):
             config = config_at(space, candidates[row])
-            if config not in self._proposed and not space.violated(config):
+            if config not in self.history.configs and not space.violated(config):
                 return config
         return None
 
@@ -296,7 +295,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
-            self._proposed[event.proposal.config] = None
             # Its `meta` is that of the proposal whose place it took.
             if event.proposal.origin == ENQUEUED:
                 return

@@ -21,6 +21,7 @@ import numpy as np
 from autorl.core.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.confirmation import SHARE, runs_to_confirm
+from autorl.statistics.fronts import undominated
 from autorl.statistics.reductions import parse_reduction
 
 COST_METRICS = ("wall_seconds", "environment_steps")
@@ -424,26 +425,6 @@ class Ranking:
         # A provisional score is of an agent that was selected for its luck (`docs/decisions.md`).
         fidelity = (-scored.reached, proposal in self._provisional, -scored.n_seeds)
         return (_infeasibility(scored), *fidelity, -scored.values[0], -mean, spread, proposal)
-
-
-def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[ProposalId]:
-    """Return the proposals whose values no other's dominate, ascending.
-
-    Larger is better. A dominating value comes before in descending order, so each is compared with
-    the front so far and not with all.
-    """
-    front: list[ProposalId] = []
-    for number in sorted(values, key=values.__getitem__, reverse=True):
-        candidate = values[number]
-        # Equal values do not dominate each other: both stay.
-        dominated = any(
-            values[member] != candidate
-            and all(x >= y for x, y in zip(values[member], candidate, strict=True))
-            for member in front
-        )
-        if not dominated:
-            front.append(number)
-    return sorted(front)
 
 
 def _infeasibility(scored: Scored) -> float:

@@ -17,7 +17,8 @@ import numpy as np
 
 from autorl.core.types import ProposalId, Scored
 from autorl.statistics.confirmation import confirmed_at, levels_of, runs_to_confirm
-from autorl.statistics.evaluation import Adaptive, Racing, SeedValue, undominated
+from autorl.statistics.evaluation import Adaptive, Racing, SeedValue
+from autorl.statistics.fronts import fronts
 from autorl.statistics.noise import posterior
 from autorl.store.events import SeedsGranted
 from autorl.study.open_proposals import Item, Order
@@ -161,13 +162,10 @@ def _ranked(
     dominates come first, then the proposals that only these dominate, and so on, each time by the
     first objective.
     """
-    remaining = {number: expected[number] for number in survivors}
     ranked: list[ProposalId] = []
-    while remaining:
-        front = undominated(remaining)
-        ranked += sorted(front, key=lambda number: (-remaining[number][0], number))
-        for number in front:
-            del remaining[number]
+    for front in fronts(np.array([expected[number] for number in survivors])):
+        numbers = [survivors[row] for row in front]
+        ranked += sorted(numbers, key=lambda number: (-expected[number][0], number))
     return ranked
 
 

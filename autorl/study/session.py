@@ -26,7 +26,7 @@ from autorl.trainers.shared import search_folders
 
 _PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace"),
-    *("optuna", "cmaes", "scikit-learn", "smac"),
+    *("cmaes", "scikit-learn", "smac"),
     *("torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d", "box2d-py"),
 )
 

@@ -235,13 +235,6 @@ class MovingOptimum:
         off = ((units[:, None] - optimum) ** 2).sum(axis=0)  # shape (steps,)
         return float(np.exp(-off / self.width**2).sum()) / self.horizon
 
-    def best_fixed(self) -> float:
-        """Compute the skill of the best fixed configuration at the horizon.
-
-        It lies in the middle of the optimum's path.
-        """
-        return self.gained(np.full(len(self.space.names), 0.5), 0, self.horizon)
-
 
 def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optimizer:
     """Make an optimizer that has observed events, each read from JSON."""

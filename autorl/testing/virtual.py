@@ -81,19 +81,6 @@ class VirtualWorkers:
         self._waiting.clear()
         self._running.clear()
 
-    def idle_share(self, fewest: int = 0) -> float:
-        """Return the share of the workers' time that was idle.
-
-        Time counts until the last segment starts, because then nothing is left to do. `fewest`
-        leaves out the time before so many segments have started.
-        """
-        first = self.spans[fewest][0] if fewest else 0.0
-        last = self.spans[-1][0]
-        if last <= first:
-            return 0.0
-        busy = sum(max(0.0, min(end, last) - max(start, first)) for start, end in self.spans)
-        return 1.0 - busy / (self.slots * (last - first))
-
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self.slots:
             segment = self._waiting.popleft()

@@ -8,7 +8,7 @@ from optuna.trial import create_trial
 
 from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.optimizers._fronts import crowded_order
+from autorl.statistics.fronts import crowded_order
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
 

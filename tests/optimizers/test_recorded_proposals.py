@@ -19,7 +19,7 @@ from autorl.testing.optimizers import OptimizerConformance, score, some_fail, sp
 from autorl.testing.simulation import simulate
 
 FILE = Path(__file__).with_name("recorded_proposals.json")
-PACKAGES = ("numpy", "scipy", "optuna")
+PACKAGES = ("numpy", "scipy")
 SMALL = {"startup": 4, "candidates": 24}
 COPYING = {"population": 4, "generations": 5, "ready": 0.0}
 CASES = {

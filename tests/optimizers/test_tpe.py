@@ -6,7 +6,6 @@ import math
 import numpy as np
 import optuna
 import pytest
-from optuna._hypervolume.wfg import compute_hypervolume
 from optuna.distributions import CategoricalDistribution as Choice
 from optuna.distributions import FloatDistribution as Real
 from optuna.distributions import IntDistribution as Whole
@@ -17,9 +16,9 @@ from optuna.trial import TrialState, create_trial
 
 from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.optimizers._fronts import best_of_fronts, hypervolume
 from autorl.optimizers._parzen import ParzenEstimator, weights_of_age
 from autorl.space import load_space
+from autorl.statistics.fronts import crowded_order
 from autorl.testing.optimizers import space_of
 
 CONTINUOUS = space_of("continuous")
@@ -115,7 +114,7 @@ def constant(distributions):
 @pytest.mark.parametrize("weigh", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 3, 30, 200])
 @pytest.mark.parametrize("name", sorted(DISTRIBUTIONS))
-def testdensities_are_optunas(name, count, weigh, monkeypatch):
+def test_densities_are_optunas(name, count, weigh, monkeypatch):
     """Good and bad results have one for each group; pending ones are among the bad."""
     stable = np.argsort
     # Optuna leaves open which of equal values comes first.
@@ -237,9 +236,9 @@ def test_places_are_drawn_as_often_as_the_density_says(scale):
 # -- good results --------------------------------------------------------------------------------------
 
 
-def split(told, objectives):
+def split(told):
     """The trials that Optuna takes for good; of failures it knows that they are the worst."""
-    study = optuna.create_study(directions=["maximize"] * objectives)
+    study = optuna.create_study(directions=["maximize"])
     worst = max(
         (sum(max(0.0, v) for v in getattr(o, "constraints", ())) for _, o in told), default=0
     )
@@ -259,33 +258,24 @@ def split(told, objectives):
         trials.append(trial)
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     count = math.ceil(0.1 * len(done))
-    below, _ = _split_trials(study, trials, min(25, count) if objectives == 1 else count)
+    below, _ = _split_trials(study, trials, min(25, count))
     return [trial.number for trial in below]
 
 
 @pytest.mark.parametrize("constrained", [False, True])
-@pytest.mark.parametrize("objectives", [1, 2, 3])
 @pytest.mark.parametrize("count", [1, 2, 12, 60, 400])
-def test_the_good_results_are_those_that_optuna_takes(count, objectives, constrained):
-    told = results(CONTINUOUS, count, objectives=objectives, constrained=constrained)
-    optimizer = informed(CONTINUOUS, told, objectives=objectives)
-    assert sorted(optimizer._good()) == split(told, objectives)
+def test_the_good_results_are_those_that_optuna_takes(count, constrained):
+    told = results(CONTINUOUS, count, constrained=constrained)
+    assert sorted(informed(CONTINUOUS, told)._good()) == split(told)
 
 
-def test_fronts_have_what_equals_their_members_and_the_last_is_parted():
-    values = np.array([[1.0, 1.0], [0.0, 3.0], [3.0, 0.0], [1.0, 1.0], [0.0, 0.0], [2.0, 2.0]])
-    assert best_of_fronts(values, 3) == [1, 2, 5]
-    assert best_of_fronts(values, 5) == [0, 1, 2, 3, 5]
-    assert best_of_fronts(values, 6) == [0, 1, 2, 3, 4, 5]
-    # Most of the last front is covered by the first of two equal rows.
-    assert best_of_fronts(values, 4) == [0, 1, 2, 5]
-
-
-@pytest.mark.parametrize("objectives", [2, 3, 4])
-def test_hypervolumes_are_optunas(objectives):
-    losses = np.random.default_rng(0).random((12, objectives))
-    reference = np.full(objectives, 1.1)
-    assert hypervolume(losses, reference) == pytest.approx(compute_hypervolume(losses, reference))
+def test_good_results_of_several_objectives_are_the_first_fronts():
+    told = results(CONTINUOUS, 60, objectives=2)
+    optimizer = informed(CONTINUOUS, told, objectives=2)
+    scored = [n for n, (_, outcome) in enumerate(told) if isinstance(outcome, Scored)]
+    order = crowded_order(np.array([told[number][1].values for number in scored]))
+    count = math.ceil(0.1 * sum(bool(outcome and outcome.values) for _, outcome in told))
+    assert optimizer._good() == [scored[row] for row in order[:count]]
 
 
 # -- proposals -----------------------------------------------------------------------------------------

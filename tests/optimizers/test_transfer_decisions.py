@@ -172,7 +172,7 @@ def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
     optimizer.observe(Proposed(0, taken))
     assert (optimizer._arms, optimizer._due) == ({}, 0.0)
     # It is not proposed again, and its result is known.
-    assert config(0) in optimizer._proposed
+    assert config(0) in optimizer.history.configs
     optimizer.observe(Scored(0, (1.0,)))
     assert list(optimizer._latest) == [0]
 

@@ -46,16 +46,16 @@ def autorl(*arguments):
 
 
 @pytest.fixture
-def other_optuna(tmp_path, monkeypatch):
+def other_numba(tmp_path, monkeypatch):
     """Another version of Optuna, as package tools see it; gives (installed version, other version)."""
     from importlib.metadata import version
 
-    installed = version("optuna")
-    metadata = tmp_path / "site" / "optuna-0.0.7.dist-info" / "METADATA"
+    installed = version("numba")
+    metadata = tmp_path / "site" / "numba-0.0.7.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
-    metadata.write_text("Metadata-Version: 2.1\nName: optuna\nVersion: 0.0.7\n")
+    metadata.write_text("Metadata-Version: 2.1\nName: numba\nVersion: 0.0.7\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
-    assert version("optuna") == "0.0.7"
+    assert version("numba") == "0.0.7"
     for looked_up in (installed_version, _recorded_hash):
         looked_up.cache_clear()
     yield installed, "0.0.7"
@@ -67,7 +67,7 @@ def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, mo
     folder = tmp_path / "study"
     assert autorl("tune", small(tmp_path), "--out", folder, "-q").exit_code == 0
     assert CHANGED not in autorl("watch", folder, "--once").output
-    line = CHANGED + "optuna {}, then {}".format(*request.getfixturevalue("other_optuna"))
+    line = CHANGED + "numba {}, then {}".format(*request.getfixturevalue("other_numba"))
     resumed = autorl("resume", folder, "--runs", "+4", "-q")
     assert resumed.exit_code == 0
     assert f"caution: {line}" in resumed.stderr.splitlines()
@@ -147,7 +147,7 @@ def test_the_session_records_what_touches_results(tmp_path):
     with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
         ((text,),) = connection.execute("SELECT body FROM event WHERE kind = 'session'")
     facts = json.loads(text)["facts"]
-    expected = {"numpy", "scipy", "numba", "optuna", "ConfigSpace", "gymnasium", "pandas"}
+    expected = {"numpy", "scipy", "numba", "ConfigSpace", "gymnasium", "pandas"}
     assert expected <= set(facts["packages"])
     assert facts["source"]["sha256"]
     assert facts["cpu"]

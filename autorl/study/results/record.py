@@ -28,7 +28,7 @@ from autorl.core.types import (
 from autorl.optimizers import find
 from autorl.optimizers.base import BaseOptimizer
 from autorl.optimizers.model_share import OPTIMIZER, PORTFOLIO, ModelShare, PriorUse, prior_use
-from autorl.statistics.evaluation import undominated
+from autorl.statistics.fronts import undominated
 from autorl.store import Store, schema
 from autorl.store.codec import KINDS, UnknownEventError
 from autorl.store.events import (
