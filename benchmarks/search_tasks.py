@@ -120,7 +120,7 @@ def import_tasks(
     for task in whole if moved else ():
         for name in prior_tasks(task, list(whole), "moved"):
             move(whole[name], whole[task], target / "moved" / task / name)
-    return Folders(*folders, target / "moved")
+    return Folders(whole, folders[1], target / "moved")
 
 
 def move(source: str, to: str, target: Path) -> None:

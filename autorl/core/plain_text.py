@@ -138,15 +138,12 @@ def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
     """
     names = list(map(str, allowed))
     # `lr` is near to `learning_rate` by no measure of letters.
-    initials = [full for full in names if "_" in full and name == _initials(full)]
+    parts = {full: re.split("[_.]", full) for full in names if "_" in full}
+    initials = [full for full in parts if name == "".join(part[:1] for part in parts[full])]
     matches = initials or get_close_matches(str(name), names, n=3, cutoff=0.6)
     if not matches:
         return f"; {where}" if where else ""
     return f"; did you mean {' or '.join(map(repr, matches[:3]))}?"
-
-
-def _initials(name: str) -> str:
-    return "".join(part[:1] for part in re.split("[_.]", name))
 
 
 def shown(value: object, most: int = LONGEST) -> str:

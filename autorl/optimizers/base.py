@@ -202,9 +202,6 @@ class History:
     def __getitem__(self, proposal: ProposalId) -> Record:
         return self._records[proposal]
 
-    def __contains__(self, proposal: object) -> bool:
-        return proposal in self._records
-
     def __iter__(self) -> Iterator[Record]:
         return iter(self._records.values())
 

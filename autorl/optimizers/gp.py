@@ -51,8 +51,8 @@ class GP(StartedOptimizer[StartupOptions]):
     """Gaussian process with log expected improvement, as in BoTorch and Optuna."""
 
     Options = StartupOptions
-    multi_objective = True
     search_kind = "search"
+    multi_objective = True
     learns = True
 
     def __init__(self, problem: Problem, options: StartupOptions) -> None:
@@ -76,7 +76,10 @@ class GP(StartedOptimizer[StartupOptions]):
     def _promise(
         self, records: Sequence[Record], rng: np.random.Generator
     ) -> tuple[Callable[[Array], Array], Array]:
-        """Return what places of shape (q, d) promise, and the places of results, best first."""
+        """Return the promise of places, and the best results' places.
+
+        Places have the shape (q, d), the best result first.
+        """
         from scipy.special import log_ndtr, ndtri
 
         values = scalars(np.array([record.values for record in records]), rng)
@@ -134,9 +137,9 @@ class GP(StartedOptimizer[StartupOptions]):
         space = self.problem.space
         near = self._near(best, NEAR // len(best), RADIUS, rng)
         drawn = np.concatenate([rng.random((ANYWHERE, best.shape[1])), near])
-        kept: list[tuple[float, Config, Array]] = []
+        finest: list[tuple[float, Config, Array]] = []
         for radius in (*RADII, 0.0):
-            barred = {*self.history.configs, *(config for _, config, _ in kept)}
+            barred = {*self.history.configs, *(config for _, config, _ in finest)}
             fresh: list[Config] = []
             for row in np.argsort(-promise(drawn), kind="stable"):
                 config = config_at(space, drawn[row])
@@ -147,15 +150,15 @@ class GP(StartedOptimizer[StartupOptions]):
             if fresh:
                 # Integers are rounded by now, and what is inactive is at its default.
                 places = places_of(space, fresh)
-                kept += zip(promise(places).tolist(), fresh, places, strict=True)
-                kept = sorted(kept, key=lambda entry: -entry[0])[:SURVIVORS]
-            if not kept:
+                finest += zip(promise(places).tolist(), fresh, places, strict=True)
+                finest = sorted(finest, key=lambda entry: -entry[0])[:SURVIVORS]
+            if not finest:
                 return None
-            drawn = self._near(np.array([place for *_, place in kept]), AROUND, radius, rng)
-        return kept[0][1]
+            drawn = self._near(np.array([place for *_, place in finest]), AROUND, radius, rng)
+        return finest[0][1]
 
     def _near(self, centres: Array, count: int, radius: float, rng: np.random.Generator) -> Array:
-        """Draw places around each centre, by steps of a random part of the hyperparameters."""
+        """Draw places around each centre, each a step of some hyperparameters."""
         repeated = np.repeat(centres, count, axis=0)
         steps = moved(repeated, radius, categories_of(self.problem.space), rng)
         # In 20 dimensions steps of all of them leave twice the regret (sphere, 60 evaluations).

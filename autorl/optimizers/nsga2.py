@@ -1,4 +1,4 @@
-"""NSGA-II: generations of children, of which the best of several objectives live on.
+"""NSGA-II: generations, of which the best of several objectives live on.
 
 The first generation is drawn at random. As soon as `population_size` members of a generation are
 scored, the best of them and of their parents are the parents of the next: front by front, and of a
@@ -80,9 +80,7 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
-        generation = len(self._scored) - 1
-        if len(self._scored[generation]) >= self.population_size:
-            generation += 1
+        generation = len(self._scored) - (len(self._scored[-1]) < self.population_size)
         parents = self._parents_of(generation)
         name = "nsga2" if parents else "nsga2, start-up"
         for _ in range(DRAFTS):
@@ -90,9 +88,8 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
             if child not in self.history.configs and space.is_valid(child):
                 break
         else:
-            if not space.is_valid(child):
-                name = f"{name}, repaired"
-                child = space.repair(child, rng)
+            name = f"{name}, repaired"
+            child = space.repair(child, rng)
             if child in self.history.configs:
                 name = (
                     f"{name.partition(', repaired')[0]}, at random: its choice was proposed before"
@@ -140,6 +137,5 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
             return
         generation = self._generations[event.proposal]
         del self._parents[generation + 1 :]
-        self._scored[generation].pop(event.proposal, None)
         if event.values:
             self._scored[generation][event.proposal] = None

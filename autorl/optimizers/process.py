@@ -1,4 +1,4 @@
-"""Gaussian processes over the unit cube: what models of several optimizers are made of.
+"""Gaussian processes over the unit cube, for several optimizers.
 
 A fitted process (`fit`, `Posterior`) has rows of time, level, numbers in the unit cube and
 categories by number. With D_j the distance of two rows in column j (absolute in time, squared in
@@ -9,7 +9,7 @@ level and numbers, 0 or 1 in categories),
 All parameters are fitted on logarithms, as the mode of the posterior under wide normal priors: with
 eight observations the likelihood alone would believe anything. The kernel of `FADING` is
 exp(-distance), so that knowledge fades with time by exp(-weight_0) from one generation to the next:
-(1 - omega)^(1/2) in the notation of Bogunovic et al. 2016. That of `SMOOTH` is Matérn 5/2.
+(1 - omega)^(1/2) in the notation of Bogunovic et al. 2016. The kernel of `SMOOTH` is Matérn 5/2.
 
 A `Process` has the kernel of `SMOOTH`, but the length 0.35 sqrt(d) for all of d hyperparameters,
 and values that are normal scores of ranks. Nothing is fitted: a posterior costs milliseconds, and
@@ -41,6 +41,7 @@ NOISE = 0.5
 """Variance of one result beside the signal: seeds of recorded runs have about as much."""
 TABLE_NOISE = 0.1  # of a table, whose scores are means over seeds
 
+Beliefs: TypeAlias = tuple[Array, Array]
 Kernel: TypeAlias = Callable[[Array], tuple[Array, Array]]
 """Gives the covariance at distances, for a signal of 1, and its derivative."""
 
@@ -52,7 +53,10 @@ def exponential(distance: Array) -> tuple[Array, Array]:
 
 
 def matern(distance: Array) -> tuple[Array, Array]:
-    """Return Matérn 5/2 at a squared distance beside a constant of 1, and its derivative."""
+    """Return Matérn 5/2 and a constant of 1, and the derivative.
+
+    The distance is squared.
+    """
     root = 5**0.5 * np.sqrt(distance)
     faded = np.exp(-root)
     return 1.0 + (1.0 + root + root**2 / 3) * faded, -5 / 6 * (1.0 + root) * faded
@@ -80,19 +84,10 @@ FADING = Family(exponential, 0.1, 1.5, LIMITS[0])
 SMOOTH = Family(matern, 0.001, 3.0, -12.0)
 
 
-@dataclass(frozen=True)
-class Prior:
-    """Normal prior of the logarithms of the parameters.
+def prior(n_numeric: int, n_categories: int, family: Family = FADING) -> Beliefs:
+    """Return mean and deviation of the normal prior of the logarithms.
 
-    Shape (m + 2,) each. They come in the order weight_0, ..., weight_m-1, signal, noise.
-    """
-
-    mean: Array
-    sd: Array
-
-
-def prior(n_numeric: int, n_categories: int, family: Family = FADING) -> Prior:
-    """Make the prior for so many numbers and categories.
+    Shape (m + 2,) each: weight_0, ..., weight_m-1, signal, noise.
 
     Weights shrink with the number of hyperparameters, so that distances of random points stay of
     order one.
@@ -103,7 +98,7 @@ def prior(n_numeric: int, n_categories: int, family: Family = FADING) -> Prior:
     ] * n_categories
     mean = [*weights, 0.0, np.log(family.noise)]
     sd = [1.0, 1.0, *[1.5] * n_numeric, *[1.0] * n_categories, 1.0, family.noise_sd]
-    return Prior(np.array(mean), np.array(sd))
+    return np.array(mean), np.array(sd)
 
 
 def distances(a: Array, b: Array, n_numeric: int) -> Array:
@@ -167,7 +162,7 @@ def fit(
     beliefs = prior(n_numeric, m - CONTEXT - n_numeric, family)
     # Once for all iterations, and flat: a weighted sum of the columns is then one product.
     gaps = distances(points, points, n_numeric).reshape(m, n * n)
-    guess = beliefs.mean if start is None else np.array(start)
+    guess = beliefs[0] if start is None else np.array(start)
     optimum = minimize(
         _negative_log_posterior,
         guess,
@@ -181,7 +176,7 @@ def fit(
 
 
 def _negative_log_posterior(
-    logs: Array, gaps: Array, values: Array, beliefs: Prior, kernel: Kernel, spread: Array
+    logs: Array, gaps: Array, values: Array, beliefs: Beliefs, kernel: Kernel, spread: Array
 ) -> tuple[float, Array]:
     """Return the negative log posterior and its gradient."""
     from scipy.linalg import cho_solve, cholesky
@@ -195,7 +190,7 @@ def _negative_log_posterior(
     # Scores are finite: `History` refuses others.
     lower = cholesky(smooth + (noise + JITTER) * np.eye(n), lower=True, check_finite=False)
     solved = cho_solve((lower, True), values, check_finite=False)
-    away = (logs - beliefs.mean) / beliefs.sd
+    away = (logs - beliefs[0]) / beliefs[1]
     # Rasmussen and Williams 2006, (5.8), without the constant, and the prior. log|K| / 2 is the
     # sum of the logarithms of the factor's diagonal.
     value = 0.5 * values @ solved + np.log(np.diag(lower)).sum() + 0.5 * away @ away
@@ -205,7 +200,7 @@ def _negative_log_posterior(
     gradient = 0.5 * np.concatenate(
         [weights * (gaps @ slope), [(inner * smooth).sum()], [(noise * np.diag(inner)).sum()]]
     )
-    return float(value), gradient + away / beliefs.sd
+    return float(value), gradient + away / beliefs[1]
 
 
 class Process:

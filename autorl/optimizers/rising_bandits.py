@@ -177,7 +177,9 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         # Asked when those that play have nothing left.
         resting = [arm for arm in by_spent if arm not in able]
         # 1. an initial configuration, by its arm  2. those that play  3. those that rest
-        for arms in (self._next_initial(), playing, resting):
+        initial = self.problem.initial[self._placed : self._placed + 1]
+        starting = [arm for config in initial for arm in self._arms if arm.has(config)]
+        for arms in (starting, playing, resting):
             answers = []
             for arm in arms:
                 answers.append(arm.optimizer.ask(rng))
@@ -190,11 +192,6 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
             if any(isinstance(answer, Wait) for answer in answers):
                 return Wait()
         return Done()
-
-    def _next_initial(self) -> list[Arm]:
-        """Return the arm of the initial configuration whose turn it is."""
-        initial = self.problem.initial[self._placed : self._placed + 1]
-        return [arm for config in initial for arm in self._arms if arm.has(config)]
 
     def _playing(self) -> list[Arm]:
         """Return arms whose upper bound is not below another's lower bound."""

@@ -81,10 +81,9 @@ class TPE(StartedOptimizer[TPEOptions]):
         if not self.modelled(len(self.history), len(self._ranks)):
             return self._propose(self._sampled(rng), "tpe, start-up")
         good = self._good()
-        counts = None
-        if self.problem.weigh_seeds:
-            numbers = [record.id for record in self.history]
-            counts = dict(zip(numbers, seed_counts(self.history), strict=True))
+        numbers = [record.id for record in self.history]
+        weigh = self.problem.weigh_seeds
+        counts = dict(zip(numbers, seed_counts(self.history), strict=True)) if weigh else None
         units = np.full((self.options.candidates, len(space.names)), 0.5)
         for group in self._groups:
             drawn = group.candidates(good, counts, rng, len(units))

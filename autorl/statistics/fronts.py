@@ -1,4 +1,9 @@
-"""Orders results of several objectives, front by front."""
+"""Orders results of several objectives, front by front.
+
+References:
+    [Deb2002] Deb, Pratap, Agarwal and Meyarivan, "A fast and elitist multiobjective genetic
+        algorithm: NSGA-II", IEEE Transactions on Evolutionary Computation 6, 2002.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,9 @@ from autorl.statistics.arrays import Array
 
 
 def fronts(values: Array) -> Iterator[NDArray[np.intp]]:
-    """Give the rows that no other dominates, then of the remaining ones, and so on.
+    """Give the rows of each front, which no later row dominates.
 
-    Equal rows do not dominate each other.
+    The first front is not dominated at all. Equal rows do not dominate each other.
 
     Args:
         values: shape (n, objectives), larger is better.
@@ -41,7 +46,7 @@ def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[Proposal
 
 
 def crowded_order(values: Array) -> list[int]:
-    """Order rows front by front, the least crowded first (Deb et al. 2002).
+    """Order rows front by front, the least crowded first [Deb2002].
 
     The crowding distance is the sum over objectives of the distance of the two neighbours in the
     front, in parts of its range; the ends of a front have none on one side and come first.

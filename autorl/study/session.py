@@ -25,9 +25,9 @@ from autorl.trainers.families import module_files, module_of
 from autorl.trainers.shared import search_folders
 
 _PACKAGES = (
-    *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace"),
-    *("cmaes", "scikit-learn", "smac"),
-    *("torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d", "box2d-py"),
+    *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace", "cmaes", "smac"),
+    *("scikit-learn", "torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d"),
+    "box2d-py",
 )
 
 

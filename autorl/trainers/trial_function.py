@@ -100,8 +100,9 @@ class TrialTrainer(FunctionTrainer):
         most_waiting: int = _MOST_WAITING,
     ) -> None:
         super().__init__(function, options)
-        further = list(inspect.signature(function).parameters.values())[1:]
-        demanded = [item.name for item in further if item.default is item.empty and not _many(item)]
+        more = list(inspect.signature(function).parameters.values())[1:]
+        many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        demanded = [one.name for one in more if one.default is one.empty and one.kind not in many]
         if demanded:
             message = f"f(trial) is given nothing else, but needs {demanded[0]!r}: read the trial"
             raise InputError(message, key="trainer")
@@ -206,10 +207,6 @@ class TrialTrainer(FunctionTrainer):
         outcome = course.ended(None)
         # Ended by itself, as by a rule of its own: there is nothing to go on from.
         return dataclasses.replace(outcome, status=Status.STOPPED) if early else outcome
-
-
-def _many(item: inspect.Parameter) -> bool:
-    return item.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _trial(segment: Segment, call: Call) -> LiveTrial:

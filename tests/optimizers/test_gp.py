@@ -55,7 +55,7 @@ def test_the_gradient_of_the_posterior_is_that_of_differences():
     points[:, 4] = np.arange(15) % 3
     apart = distances(points, points, 2).reshape(5, -1)
     arguments = (apart, VALUES, known, SMOOTH.kernel, SPREAD)
-    logs = known.mean + RNG.normal(size=7) / 3
+    logs = known[0] + RNG.normal(size=7) / 3
     _, gradient = _negative_log_posterior(logs, *arguments)
     for index in range(7):
         step = 1e-6 * np.eye(7)[index]
