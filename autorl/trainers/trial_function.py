@@ -102,7 +102,7 @@ class TrialTrainer(FunctionTrainer):
         super().__init__(function, options)
         more = list(inspect.signature(function).parameters.values())[1:]
         many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        demanded = [one.name for one in more if one.default is one.empty and one.kind not in many]
+        demanded = [arg.name for arg in more if arg.default is arg.empty and arg.kind not in many]
         if demanded:
             message = f"f(trial) is given nothing else, but needs {demanded[0]!r}: read the trial"
             raise InputError(message, key="trainer")
