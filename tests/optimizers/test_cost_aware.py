@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from driving import ask, proposed, tell
 from scipy.stats import norm
 
 from autorl.core.types import (
@@ -25,31 +26,19 @@ SPACE = space_of("continuous")
 STEPS = (20, 30, 45, 67, 100)
 
 
-def cost_aware(space=SPACE, **options):
-    return lambda: make(
-        "cost_aware", space, horizon=100, **{"startup": 6, "candidates": 48, **options}
-    )
-
-
 def after(outcomes, **options):
-    """An optimizer that has observed runs of (length, score), and the generator of the next ask."""
-    optimizer = cost_aware(**options)()
+    """An optimizer that has observed runs of (length, score)."""
+    optimizer = built(**{"startup": 6, **options})
     for number, (until, score) in enumerate(outcomes):
-        config = SPACE.from_unit(np.full(3, 0.1 + 0.05 * number))
-        proposal = optimizer.ask(np.random.default_rng(number))
-        optimizer.observe(Proposed(number, type(proposal)(config, until)))
-        optimizer.observe(Scored(number, (score,), reached=until))
+        trained(optimizer, SPACE.from_unit(np.full(3, 0.1 + 0.05 * number)), until, score)
     return optimizer
 
 
 def test_failures_and_infeasible_runs_are_never_on_the_front_and_rank_below_every_score():
     optimizer = after([(20, -50.0), (30, 2.0), (45, 2.0)])
-    for number, event in [
-        (3, Failed(3, Status.CRASH, (9.0,))),
-        (4, Scored(4, (9.0,), reached=20, constraints=(0.1,))),
-    ]:
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-        optimizer.observe(event)
+    optimizer.observe(Proposed(3, ask(optimizer)))
+    optimizer.observe(Failed(3, Status.CRASH, (9.0,)))
+    tell(proposed(optimizer), 4, 9.0, reached=20, constraints=(0.1,))
     assert optimizer._front == [0, 1]
     values = _targets([optimizer.history[number] for number in range(5)], 0)[0]
     assert values[3] < values[4] < values[0] < values[1] == values[2]
@@ -61,12 +50,8 @@ def test_the_front_holds_what_no_run_of_at_most_its_cost_beats():
     assert optimizer._front == [1, 3, 0]
     assert sorted(optimizer.keeps()) == [1, 3], "a full run cannot be trained on"
     optimizer.observe(Scored(3, (2.5,), reached=30, n_seeds=2))
-    assert optimizer._front == [1, 5, 0], (
-        "a later score supersedes: what it hid is on the front again"
-    )
-    assert sorted(optimizer.keeps()) == [1], (
-        "the checkpoint of 5 is gone: it was not kept meanwhile"
-    )
+    assert optimizer._front == [1, 5, 0], "what a superseded score hid is on the front again"
+    assert sorted(optimizer.keeps()) == [1], "5 was not kept meanwhile: its checkpoint is gone"
 
 
 # -- the candidate that is taken, by hand ---------------------------------------------------------
@@ -106,51 +91,46 @@ def promised(optimizer, candidates, rng):
         cheaper = [on_front[record.id] for record in front if paid(record) <= cost + 1e-9]
         z = (mean - max(cheaper, default=min(on_front.values()))) / sd
         improvement = sd * (z * norm.cdf(z) + norm.pdf(z))
-        start = (
-            0 if candidate.parent is None else optimizer.history[candidate.parent].proposal.until
-        )
-        unpaid = (candidate.until - start) / candidate.until
+        unpaid = 1.0
+        if candidate.parent is not None:
+            unpaid -= optimizer.history[candidate.parent].proposal.until / candidate.until
         near = 0.5 * ((cost - aim) / width) ** 2
         promises.append(math.log(max(improvement, 1e-300)) - near - math.log(unpaid))
     return promises
 
 
-def candidates_of(optimizer):
-    """A new configuration at every length, and the runs of the front trained on."""
+def check_promise(optimizer, seed):
+    """For a new configuration at every length, and the runs of the front trained on."""
     config = SPACE.from_unit(np.array([0.3, 0.25, 0.2]))
     new = [Candidate(config, until, None, "new") for until in STEPS]
-    return [*new, *optimizer._continuations()]
+    candidates = [*new, *optimizer._continuations()]
+    promises = optimizer._promise(candidates, np.random.default_rng(seed))
+    expected = promised(optimizer, candidates, np.random.default_rng(seed))
+    np.testing.assert_allclose(promises, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_promise_is_the_improvement_on_the_front_for_the_steps_that_are_left(seed):
     optimizer = after([(100, 5.0), (20, 3.0), (45, 2.0), (30, 4.0), (20, 1.0), (67, 4.0)])
     optimizer.observe(Proposed(6, Proposal(config_of(6), 45)))
-    candidates = candidates_of(optimizer)
-    assert {candidate.parent for candidate in candidates} == {None, 1, 3}
-    promises = optimizer._promise(candidates, np.random.default_rng(seed))
-    expected = promised(optimizer, candidates, np.random.default_rng(seed))
-    np.testing.assert_allclose(promises, expected, rtol=1e-6)
+    assert {one.parent for one in optimizer._continuations()} == {1, 3}
+    check_promise(optimizer, seed)
 
 
 @pytest.mark.parametrize("costs", [(10.0, 300.0, 40.0), (300.0, 300.0, 500.0)])
 def test_the_promise_by_costs_that_are_predicted(costs):
     """Scores rise and fall: the front is of two runs, or of one."""
-    optimizer = make("cost_aware", SPACE, horizon=100, n_objectives=2, startup=3)
+    optimizer = built(n_objectives=2, startup=3)
     for number, (cost, score) in enumerate(zip(costs, (1.0, 3.0, 0.5), strict=True)):
         config = SPACE.from_unit(np.full(3, 0.1 + 0.2 * number))
-        optimizer.observe(Proposed(number, Proposal(config, STEPS[2 + number])))
-        optimizer.observe(Scored(number, (score, -cost), reached=STEPS[2 + number]))
+        trained(optimizer, config, STEPS[2 + number], score, -cost)
     assert len(optimizer._front) == len({*costs} - {40.0, 500.0})
-    candidates = candidates_of(optimizer)
-    promises = optimizer._promise(candidates, np.random.default_rng(0))
-    expected = promised(optimizer, candidates, np.random.default_rng(0))
-    np.testing.assert_allclose(promises, expected, rtol=1e-6)
+    check_promise(optimizer, 0)
 
 
 def test_runs_are_rows_of_length_numbers_and_choices():
     space = space_of("conditional")
-    optimizer = cost_aware(space)()
+    optimizer = built(space)
     optimizer.steps = STEPS
     assert optimizer._encoding.n_numeric == 4
     config = space.config({"kind": "b", "x": 0.25, "b.width": 0.5})
@@ -166,31 +146,18 @@ def test_runs_are_rows_of_length_numbers_and_choices():
     assert optimizer._rows([Candidate(config, 100, None, "")])[0, 1] == 0.0
 
 
-# -- the models -----------------------------------------------------------------------------------
-
-
 def config_of(number):
     return SPACE.from_unit(np.random.default_rng(number).random(3))
-
-
-# -- the start-up, and where there is nothing to go by ---------------------------------------------
 
 
 def built(space=SPACE, horizon=100, **options):
     return make("cost_aware", space, horizon=horizon, **{"startup": 2, **options})
 
 
-def trained(optimizer, until, score, parent=None, **more):
+def trained(optimizer, config, until, *values, **more):
     number = len(optimizer.history)
-    made = config_of(number) if parent is None else optimizer.history[parent].proposal.config
-    link = None if parent is None else Continue(parent)
-    optimizer.observe(Proposed(number, Proposal(made, until, link)))
-    if score is None:
-        optimizer.observe(Failed(number, Status.CRASH, ()))
-    else:
-        values = score if isinstance(score, tuple) else (score,)
-        optimizer.observe(Scored(number, values, **{"reached": until, **more}))
-    return number
+    optimizer.observe(Proposed(number, Proposal(config, until)))
+    optimizer.observe(Scored(number, values, **{"reached": until, **more}))
 
 
 # -- lengths --------------------------------------------------------------------------------------
@@ -234,7 +201,7 @@ def test_three_objectives_are_refused_at_their_key():
 )
 def test_a_run_of_the_front_is_kept_where_it_can_be_trained_on(more, kept):
     optimizer = built()
-    trained(optimizer, 20, 1.0, **more)
+    trained(optimizer, config_of(0), 20, 1.0, **more)
     assert optimizer._front == [0]
     assert optimizer.keeps() == kept
     assert {one.parent for one in optimizer._continuations()} == set(kept)
@@ -242,7 +209,7 @@ def test_a_run_of_the_front_is_kept_where_it_can_be_trained_on(more, kept):
 
 def test_what_is_trained_is_kept_until_it_is_scored_and_its_parent_no_longer():
     optimizer = built()
-    trained(optimizer, 20, 1.0)
+    trained(optimizer, config_of(0), 20, 1.0)
     optimizer.observe(Proposed(1, Proposal(config_of(0), 45, Continue(0))))
     assert optimizer.keeps() == [1]
     assert optimizer._continuations() == [], "it is still trained"
@@ -257,24 +224,14 @@ def test_what_is_trained_is_kept_until_it_is_scored_and_its_parent_no_longer():
 
 
 def test_neighbours_keep_the_rules_and_are_new():
-    space = load_space(
-        {
-            "hyperparameters": {
-                "n": {"type": "int", "lower": 1, "upper": 6},
-                "m": {"type": "int", "lower": 1, "upper": 6},
-            },
-            "constraints": ["m <= n"],
-        }
-    )
+    sizes = {"n": "int(1, 6)", "m": "int(1, 6)"}
+    space = load_space({"hyperparameters": sizes, "constraints": ["m <= n"]})
     optimizer = built(space, candidates=300, radius=0.5)
-    for number, (n, m) in enumerate([(3, 3), (4, 2), (5, 1)]):
-        proposal = Proposal(Config(n=n, m=m), 100)
-        optimizer.observe(Proposed(number, proposal))
-        optimizer.observe(Scored(number, (float(number),), reached=100))
+    for score, (n, m) in enumerate([(3, 3), (4, 2), (5, 1)]):
+        trained(optimizer, Config(n=n, m=m), 100, float(score))
     neighbours = optimizer._neighbours(np.random.default_rng(0))
     pairs = {(one.config["n"], one.config["m"]) for one in neighbours}
     assert 10 < len(pairs) <= 18, "21 keep the rule, three of them were proposed"
     assert all(m <= n for n, m in pairs)
     assert not pairs & {(3, 3), (4, 2), (5, 1)}
-    assert {one.parent for one in neighbours} == {None}
-    assert {one.origin for one in neighbours} == {"neighbour of proposal 2"}
+    assert {(one.parent, one.origin) for one in neighbours} == {(None, "neighbour of proposal 2")}

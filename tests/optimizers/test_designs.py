@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from driving import ask, proposed, tell
+from driving import ask, generation, proposed, tell, told
 from scipy.stats import qmc
 
 from autorl.core.types import (
@@ -16,7 +16,6 @@ from autorl.core.types import (
     InputError,
     Proposal,
     Proposed,
-    Scored,
     Status,
     Wait,
 )
@@ -88,21 +87,18 @@ def test_invalid_points_are_skipped_and_the_index_recorded():
 
 def test_a_space_with_almost_no_valid_point_is_refused(monkeypatch):
     monkeypatch.setattr("autorl.optimizers.sobol.SKIPS", 50)
-    space = load_space(
-        {
-            "hyperparameters": {
-                "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.0},
-                "y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 1.0},
-            },
-            "constraints": ["y - x >= 0.999"],
-        }
-    )
-    optimizer = make("sobol", space, horizon=1)
+    unit = {"type": "float", "lower": 0.0, "upper": 1.0}
+    sizes = {"x": {**unit, "default": 0.0}, "y": {**unit, "default": 1.0}}
+    space = load_space({"hyperparameters": sizes, "constraints": ["y - x >= 0.999"]})
     with pytest.raises(InputError, match="use `random`"):
-        simulate(lambda: optimizer, lambda i, p: 0.0, 5)
+        simulate(lambda: make("sobol", space, horizon=1), lambda i, p: 0.0, 5)
 
 
-SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
+SPACE = load_space({"x": "uniform(0, 1)"})
+
+
+def phases(space=SPACE, **options):
+    return make("phases", space, **{"horizon": 90, "changeable": {"x"}, **options})
 
 
 @pytest.mark.parametrize(
@@ -110,63 +106,50 @@ SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeab
     [(math.inf, {}, 64), (7.9, {}, 7), (0.5, {}, 1), (7.9, {"configurations": 3}, 3)],
 )
 def test_a_phase_has_as_many_configurations_as_the_budget_affords(budget, options, count):
-    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, budget=budget, **options)
+    optimizer = phases(budget=budget, **options)
     assert optimizer.configurations == optimizer.planned_configurations() == count
 
 
 def test_every_phase_goes_on_from_the_best_of_the_one_before():
-    optimizer = make(
-        "phases",
-        SPACE,
-        horizon=90,
-        changeable={"x"},
-        configurations=3,
-        seed=2,
-        initial=({"x": 0.25},),
-    )
-    rng = np.random.default_rng(0)
+    optimizer = phases(configurations=3, seed=2, initial=({"x": 0.25},))
     made = []
     for values in ((1.0, 3.0, 2.0), (5.0, 4.0, 6.0), (0.0, 0.0, 0.0)):
         first = len(made)
-        for number in range(first, first + 3):
-            made.append(optimizer.ask(rng))
-            optimizer.observe(Proposed(number, made[-1]))
-        last_phase = made[-1].until == 90
-        assert optimizer.ask(rng) == (Done() if last_phase else Wait())
+        made += generation(optimizer, 3)
+        assert ask(optimizer) == (Done() if made[-1].until == 90 else Wait())
         for number, value in enumerate(values, start=first):
-            optimizer.observe(Scored(number, (value,), reached=made[-1].until))
-    assert optimizer.ask(rng) == Done()
+            tell(optimizer, number, value)
+    assert ask(optimizer) == Done()
     point = SPACE.from_unit(SobolSearch(optimizer.problem, SobolOptions(2)).point(0))
     configs = [SPACE.default(), SPACE.config({"x": 0.25}), point]
     assert [proposal.config for proposal in made] == configs * 3
-    assert [proposal.until for proposal in made] == [30] * 3 + [60] * 3 + [90] * 3
+    first_origins = ("default", "warm start", "sobol 0")
     parents = [None, Exploit(1, stream="phase 2"), Exploit(5, stream="phase 3")]
-    assert [proposal.parent for proposal in made] == [one for one in parents for _ in range(3)]
-    assert [proposal.origin for proposal in made] == [
-        *("default", "warm start", "sobol 0"),
-        *["phase 2 from proposal 1"] * 3,
-        *["phase 3 from proposal 5"] * 3,
-    ]
-    assert [proposal.member for proposal in made[::3]] == ["phase 1", "phase 2", "phase 3"]
-    assert [proposal.meta["phase"] for proposal in made] == [0] * 3 + [1] * 3 + [2] * 3
-    assert [proposal.informed for proposal in made] == [False] * 3 + [True] * 6
-    assert all(proposal.retain for proposal in made)
+    for number, proposal in enumerate(made):
+        phase = number // 3
+        assert (proposal.until, proposal.parent) == (30 * (phase + 1), parents[phase])
+        assert (
+            proposal.origin
+            == [first_origins[number % 3], "phase 2 from proposal 1", "phase 3 from proposal 5"][
+                phase
+            ]
+        )
+        assert (proposal.member, proposal.meta["phase"]) == (f"phase {phase + 1}", phase)
+        assert (proposal.informed, proposal.retain) == (phase > 0, True)
 
 
 def test_a_phase_that_nobody_survived_is_the_last():
-    optimizer = make("phases", SPACE, horizon=90, changeable={"x"}, configurations=1)
-    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
-    optimizer.observe(Failed(0, Status.CRASH, (1.0,)))
-    assert optimizer.ask(np.random.default_rng(1)) == Done()
+    optimizer = phases(configurations=1)
+    told(optimizer, [None])
+    assert ask(optimizer) == Done()
     assert list(optimizer.keeps()) == []
 
 
 def test_what_cannot_change_is_refused_unless_it_is_constant():
-    unit = {"type": "float", "lower": 0.0, "upper": 1.0}
-    space = load_space({"hyperparameters": {"x": unit, "c": {"type": "constant", "value": 1}}})
-    assert make("phases", space, horizon=90, changeable={"x"}).ask(np.random.default_rng(0))
+    space = load_space({"x": "uniform(0, 1)", "c": {"type": "constant", "value": 1}})
+    assert ask(phases(space))
     with pytest.raises(InputError, match="but x cannot change during training"):
-        make("phases", space, horizon=90)
+        phases(space, changeable=())
 
 
 # -- random, Sobol, grid -----------------------------------------------------------------------------
@@ -186,13 +169,8 @@ def test_a_proposal_of_the_caller_takes_no_place_of_a_design(name, key, origin):
 # -- phases ------------------------------------------------------------------------------------------
 
 
-def phases(count=2, **options):
-    options = {"horizon": 90, "changeable": {"x"}, "configurations": count, **options}
-    return make("phases", SPACE, **options)
-
-
 def test_of_equal_runs_a_phase_goes_on_from_the_earlier_and_never_from_one_that_cannot():
-    optimizer = proposed(phases(4), 4)
+    optimizer = proposed(phases(configurations=4), 4)
     tell(optimizer, 3, 9.0, resumable=False)
     tell(optimizer, 2, 7.0)
     optimizer.observe(Failed(0, Status.CRASH, (99.0,)))
@@ -206,12 +184,11 @@ def test_of_equal_runs_a_phase_goes_on_from_the_earlier_and_never_from_one_that_
 # -- stand-ins ---------------------------------------------------------------------------------------
 
 
-def stand_in(**options):
-    return make("autorl.optimizers.dry_run:DryRun", CUBE, **{"horizon": 90, **options})
-
-
 def test_a_stand_in_gives_its_problem_to_whom_it_stands_for():
-    optimizer = stand_in(
+    optimizer = make(
+        "autorl.optimizers.dry_run:DryRun",
+        CUBE,
+        horizon=90,
         stands_for="tpe",
         budget=33.0,
         changeable={"x", "z"},

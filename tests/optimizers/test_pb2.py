@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from driving import told
 from scipy.stats import multivariate_normal, norm
 
 import autorl.optimizers.pb2 as pb2
-from autorl.core.types import Failed, Proposed, Scored, Status
+from autorl.core.types import Failed, Status
 from autorl.optimizers import make
 from autorl.optimizers import process as gp
 from autorl.optimizers.process import (
@@ -61,12 +62,10 @@ class Skill:
 # -- the Gaussian process ----------------------------------------------------------------------------------------------
 
 
-def points_of(rng, n, categories=True):
+def points_of(rng, n):
     """Time, level, two numbers, one choice."""
     columns = [rng.integers(0, 5, n), rng.random(n), rng.random(n), rng.random(n)]
-    return np.column_stack([*columns, rng.integers(0, 3, n)] if categories else columns).astype(
-        float
-    )
+    return np.column_stack([*columns, rng.integers(0, 3, n)]).astype(float)
 
 
 def test_weighted_distances_sum_the_columns():
@@ -102,15 +101,12 @@ def test_the_posterior_is_that_of_the_formulas():
         off = weights[0] * abs(a[0] - b[0]) + weights[4] * (a[4] != b[4])
         return signal * np.exp(-off - sum(weights[i] * (a[i] - b[i]) ** 2 for i in (1, 2, 3)))
 
-    full = np.array([[covariance(a, b) for b in points] for a in points]) + (noise + 1e-8) * np.eye(
-        9
-    )
+    full = np.array([[covariance(a, b) for b in points] for a in points])
+    inverse = np.linalg.inv(full + (noise + 1e-8) * np.eye(9))
     cross = np.array([[covariance(a, b) for b in queries] for a in points])
     mean, sd = Posterior(logs, points, values, np.empty((0, 5)), 2).at(queries)
-    np.testing.assert_allclose(mean, cross.T @ np.linalg.inv(full) @ values, rtol=1e-8)
-    np.testing.assert_allclose(
-        sd**2, signal - np.diag(cross.T @ np.linalg.inv(full) @ cross), rtol=1e-8
-    )
+    np.testing.assert_allclose(mean, cross.T @ inverse @ values, rtol=1e-8)
+    np.testing.assert_allclose(sd**2, signal - np.diag(cross.T @ inverse @ cross), rtol=1e-8)
 
 
 def test_noise_is_told_from_signal():
@@ -119,7 +115,7 @@ def test_noise_is_told_from_signal():
     Forty pairs of measurements; noise of deviation 0.05 and 1 are 2.6 and more apart in logarithms of variance.
     """
     rng = np.random.default_rng(2)
-    once = points_of(rng, 40, categories=False)
+    once = points_of(rng, 40)[:, :-1]
     points = np.concatenate([once, once])
     signal = np.sin(6 * points[:, 2])
     quiet, loud = (fit(points, signal + level * rng.normal(size=80), 2) for level in (0.05, 1.0))
@@ -144,25 +140,13 @@ def test_pending_points_narrow_the_deviation_and_leave_the_mean():
 
 def test_improvements_are_relative_to_the_generation_and_to_what_was_resumed():
     optimizer = factory(population=4, generations=2, quantile=0.25)()
-    for number in range(4):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number, value in enumerate([1.0, 4.0, 2.0, 3.0]):
-        optimizer.observe(Scored(number, (value,), reached=40))
-    for number in range(4, 8):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    assert optimizer.history[4].proposal.resume_from == 1
-    for number, value in zip(range(4, 8), [5.0, 4.5, 4.0, 3.0], strict=True):
-        optimizer.observe(Scored(number, (value,), reached=80))
-    found = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
-    assert found[:4] == [(0, 0.5, -1.5), (0, 0.5, 1.5), (0, 0.5, -0.5), (0, 0.5, 0.5)]
-    gains = [
-        1.0,
-        0.5,
-        2.0,
-        0.0,
-    ]  # 5 - 4 (of the donor), 4.5 - 4, 4 - 2, 3 - 3; their median is 0.75
-    assert found[4:] == [
-        (1, level, gain - 0.75) for level, gain in zip([1.0, 1.0, 1 / 3, 2 / 3], gains, strict=True)
+    told(optimizer, [1.0, 4.0, 2.0, 3.0])
+    assert told(optimizer, [5.0, 4.5, 4.0, 3.0])[0].resume_from == 1
+    improvements = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
+    assert improvements == [
+        *[(0, 0.5, gain) for gain in (-1.5, 1.5, -0.5, 0.5)],
+        # 5 - 4 (of the donor), 4.5 - 4, 4 - 2, 3 - 3; their median is 0.75
+        *[(1, 1.0, 0.25), (1, 1.0, -0.25), (1, 1 / 3, 1.25), (1, 2 / 3, -0.75)],
     ]
 
 
@@ -187,12 +171,8 @@ def test_the_model_sees_the_window_and_is_fitted_once_in_so_many_generations(mon
 
 def test_failures_are_no_data_and_their_members_go_on_as_clones():
     failing = {1, 8, 15}
-    whole = simulate(
-        factory(),
-        Skill(),
-        48,
-        fail=lambda number, p: Status.DIVERGED if number in failing else None,
-    )
+    fail = lambda number, p: Status.DIVERGED if number in failing else None  # noqa: E731
+    whole = simulate(factory(), Skill(), 48, fail=fail)
     optimizer = replayed(factory(), whole.events)
     failed = {event.proposal for event in whole.events if isinstance(event, Failed)}
     assert failed == failing
@@ -213,14 +193,11 @@ def test_numbers_and_choices_that_help_are_found():
     With 12 or more of them, so many by chance have a probability below 1e-3.
     """
     simulation = simulate(factory(population=8, generations=12), Skill(), 96)
-    explored = [
-        p
-        for p in simulation.proposals
-        if p.origin.startswith("exploit") and p.meta["generation"] > 5
-    ]
+    late = [p for p in simulation.proposals if p.meta["generation"] > 5]
+    explored = [p for p in late if p.origin.startswith("exploit")]
     assert len(explored) >= 12
     assert sum(p.config["kind"] == "tanh" for p in explored) >= 0.75 * len(explored)
-    last = [p.config for p in simulation.proposals if p.meta["generation"] == 11]
+    last = [p.config for p in late if p.meta["generation"] == 11]
     assert np.median([abs(math.log10(config["rate"]) + 3) for config in last]) < 0.8  # by chance: 1
 
 
@@ -274,9 +251,7 @@ def test_what_is_minimised_is_the_negative_log_posterior():
 
     gaps = gp.distances(points, points, 1).reshape(4, -1)
     first, second = beliefs[0], beliefs[0] + rng.normal(size=6)
-    ours = [
-        gp._negative_log_posterior(logs, gaps, values, beliefs, *PLAIN)[0]
-        for logs in (first, second)
-    ]
+    minimised = lambda logs: _negative_log_posterior(logs, gaps, values, beliefs, *PLAIN)[0]  # noqa: E731
     # The densities have constants that the sum leaves out.
-    assert ours[0] - ours[1] == pytest.approx(density(second) - density(first), rel=1e-9)
+    expected = density(second) - density(first)
+    assert minimised(first) - minimised(second) == pytest.approx(expected, rel=1e-9)
