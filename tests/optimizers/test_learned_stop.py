@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from driving import generation, tell
 from scipy.stats import norm
 
-from autorl.core.types import Config, InputError, Proposed, Scored
-from autorl.optimizers import make
+from autorl.core.types import Config, InputError
+from autorl.optimizers import learned_stop, make
 from autorl.optimizers._beat_probability import BeatProbability, Reference, Standing
+from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_curves import SourceCurves, reference_curves
+from autorl.optimizers.priors.study_curves import SourceCurves, StudyCurves, reference_curves
 from autorl.optimizers.priors.table import (
     FEWEST,
     Curves,
@@ -21,6 +23,7 @@ from autorl.optimizers.priors.table import (
     prior_of,
     save_prior,
 )
+from autorl.optimizers.registry import find_stopping
 from autorl.space.canonical import sha256
 from autorl.statistics import parse_reduction
 from autorl.testing.optimizers import OptimizerConformance, space_of
@@ -28,14 +31,7 @@ from autorl.testing.simulation import simulate
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from pathlib import Path
-
 import learned_stopping
-
-from autorl.optimizers import learned_stop
-from autorl.optimizers.base import Surroundings
-from autorl.optimizers.priors.study_curves import StudyCurves
-from autorl.optimizers.registry import find_stopping
 
 SPACE = space_of("continuous")
 RUNGS = 4
@@ -105,13 +101,7 @@ class TestLearnedStop(OptimizerConformance):
 
 class TestLearnedStopWithoutCurves(OptimizerConformance):
     optimizer = "random"
-    options = {  # noqa: RUF012
-        "stop": "learned",
-        "rungs": 3,
-        "curves": "none",
-        "references": 6,
-        "threshold": 0.5,
-    }
+    options = {"stop": "learned", "rungs": 3, "curves": "none", "references": 6, "threshold": 0.5}  # noqa: RUF012
 
 
 # -- what is stated ----------------------------------------------------------------------------
@@ -148,53 +138,39 @@ def test_probabilities_of_curves_with_a_known_truth_are_calibrated(rung):
 # -- what is stopped ---------------------------------------------------------------------------
 
 
-def played(scores, count, **options):
+def played(scores, **options):
     """Runs of constant growth, `scores` their final ones: the rungs each was trained to."""
-
-    def factory():
-        return make("random", SPACE, horizon=100, budget=64, **{**OPTIONS, **options})
-
-    def objective(number, proposal):
-        final = scores[roots.index(proposal.meta.get("root", number))]
-        return final * proposal.until / 100
-
-    roots, optimizer, number = [], factory(), 0
-    while len(roots) < count or optimizer._ready:
-        answer = optimizer.ask(np.random.default_rng(number))
-        if answer.resume_from is None:
-            roots.append(number)
-        optimizer.observe(Proposed(number, answer))
-        reached = answer.until
-        optimizer.observe(Scored(number, (objective(number, answer),), reached=reached))
-        number += 1
+    optimizer = make("random", SPACE, horizon=100, budget=64, **{**OPTIONS, **options})
+    roots = []
+    while len(roots) < len(scores) or optimizer._ready:
+        number = len(optimizer.history)
+        (answer,) = generation(optimizer, 1)
+        roots += [number] * (answer.resume_from is None)
+        final = scores[roots.index(answer.meta.get("root", number))]
+        tell(optimizer, number, final * answer.until / 100)
     return [len(optimizer._runs[root].scores) for root in roots], optimizer
 
 
-POOR = [1.0, 0.9] + [0.2] * 10
-
-
-def test_runs_far_behind_are_stopped_and_a_better_one_is_not():
-    trained, _ = played([*POOR, 1.2], 13, check=0)
-    assert trained[:2] == [4, 4]  # fewer than two ended runs
-    assert set(trained[2:12]) == {1}
-    assert trained[12] == 4
-
-
-def test_every_third_run_that_would_be_stopped_goes_on_to_its_end():
-    assert played(POOR, 12, check=3)[0] == [4, 4, *[1, 1, 4] * 3, 1]
-
-
 @pytest.mark.parametrize(
-    "options", [{"threshold": 0.0}, {"check": 1}, {"peers": 12}, {"grace": 4}, {"references": 1000}]
+    ("last", "options", "rungs"),
+    [
+        (1.2, {"check": 0}, [4, 4, *[1] * 10, 4]),  # at first fewer than two have ended
+        (0.2, {"check": 3}, [4, 4, *[1, 1, 4] * 3, 1, 1]),  # every third goes on to its end
+        (0.2, {"threshold": 0.0}, [4] * 13),
+        (0.2, {"check": 1}, [4] * 13),
+        (0.2, {"peers": 13}, [4] * 13),
+        (0.2, {"grace": 4}, [4] * 13),
+        (0.2, {"references": 1000}, [4] * 13),
+    ],
 )
-def test_nothing_is_stopped(options):
-    assert played(POOR, 12, **options)[0] == [4] * 12
+def test_runs_far_behind_are_stopped_and_a_better_one_is_not(last, options, rungs):
+    assert played([1.0, 0.9, *[0.2] * 10, last], **options)[0] == rungs
 
 
 def test_without_curves_nothing_is_stopped_before_the_study_has_them_itself():
     alone = {"curves": "none", "curve_data": None, "references": 8, "check": 0}
     scores = [1.0, 0.8, 0.6, 0.9, 0.7, 0.5, 0.3, 0.4] + [0.01] * 24
-    trained, optimizer = played(scores, 32, **alone)
+    trained, optimizer = played(scores, **alone)
     assert trained[:8] == [4] * 8
     assert 1 in trained[8:]
     (caution,) = optimizer.cautions()
@@ -241,11 +217,9 @@ def test_on_recorded_runs_few_are_wrongly_stopped_and_much_is_saved():
     tasks = learned_stopping.read(ARLBENCH, "ppo")
     tally = learned_stopping.Tally()
     for task in tasks[:4]:
-        options = learned_stopping.rules([other for other in tasks if other is not task])[
-            "learned 0.05"
-        ]
+        rules = learned_stopping.rules([other for other in tasks if other is not task])
         for repeat in range(2):
-            learned_stopping.play(task, 32, repeat, options, tally)
+            learned_stopping.play(task, 32, repeat, rules["learned 0.05"], tally)
     assert len(tally.stated) >= 60
     assert np.mean(tally.stated) < 0.05
     allowed = 3 * np.sqrt(0.05 * 0.95 / len(tally.stated))
@@ -256,17 +230,17 @@ def test_on_recorded_runs_few_are_wrongly_stopped_and_much_is_saved():
 # -- which curves ------------------------------------------------------------------------------
 
 
-def test_scores_are_made_of_as_many_seeds_as_those_of_the_study():
+@pytest.mark.parametrize(("n_seeds", "rows"), [(1, 27), (2, 9), (3, 9), (5, 9)])
+def test_scores_are_made_of_as_many_seeds_as_those_of_the_study(n_seeds, rows):
     values = np.random.default_rng(0).random((9, 3, 4))
-    rows = {
-        seeds: len(study_curves(table(values), n_seeds=seeds).sources[0].scores)
-        for seeds in (1, 2, 3, 5)
-    }
-    assert rows == {1: 27, 2: 9, 3: 9, 5: 9}
-    mean = study_curves(table(values), n_seeds=5).sources[0].scores
-    assert mean == pytest.approx(values.mean(axis=1))
-    best = study_curves(table(values), n_seeds=3, reduction="best").sources[0].scores
-    assert best == pytest.approx(np.maximum.accumulate(values, axis=-1).mean(axis=1))
+    mean, best = (
+        study_curves(table(values), n_seeds=n_seeds, reduction=reduction).sources[0].scores
+        for reduction in ("last", "best")
+    )
+    assert len(mean) == len(best) == rows
+    if n_seeds > 2:
+        assert mean == pytest.approx(values.mean(axis=1))
+        assert best == pytest.approx(np.maximum.accumulate(values, axis=-1).mean(axis=1))
 
 
 def test_a_rung_has_the_last_evaluation_by_then():
@@ -337,12 +311,6 @@ def test_wrong_options_are_explained(options, key, message):
     assert caught.value.key == key
 
 
-RULE = find_stopping("learned")
-
-
-TWENTY = study_curves(table(np.random.default_rng(0).random((20, 1, 4)))).to_dict()
-
-
 # -- what is said of it ------------------------------------------------------------------------------
 
 
@@ -356,7 +324,8 @@ TWENTY = study_curves(table(np.random.default_rng(0).random((20, 1, 4)))).to_dic
     ],
 )
 def test_that_curves_are_missing_is_said(references, budget, consequence):
-    options = {**OPTIONS, "curve_data": TWENTY, "references": references}
+    twenty = study_curves(table(np.random.default_rng(0).random((20, 1, 4)))).to_dict()
+    options = {**OPTIONS, "curve_data": twenty, "references": references}
     cautions = make("random", SPACE, horizon=100, budget=budget, **options).cautions()
     start = "stop: learned has 20 learning curves to begin with, so "
     assert cautions == (() if consequence is None else (start + consequence,))
@@ -389,7 +358,7 @@ def test_which_sources_are_read_and_how_scores_are_made_of_them(monkeypatch, opt
 
     monkeypatch.setattr(learned_stop, "gather", lambda *asked: seen.append(asked) or Gathered())
     monkeypatch.setattr(learned_stop, "reference_curves", made)
-    resolved = RULE.resolved_options(options, AROUND)
+    resolved = find_stopping("learned").resolved_options(options, AROUND)
     how = {"n_seeds": 3, "reduction": parse_reduction("best"), "named": named}
     assert seen == [(value, AROUND, "optimizer.curves"), (Gathered(), "Task-v0", how)]
     assert resolved == {**options, "curve_data": StudyCurves().to_dict()}
@@ -397,6 +366,7 @@ def test_which_sources_are_read_and_how_scores_are_made_of_them(monkeypatch, opt
 
 def test_named_curves_that_were_not_looked_up_are_refused():
     inner = make("random", SPACE, horizon=100)
+    rule = find_stopping("learned")
     with pytest.raises(InputError, match="looked up when a study file is read") as caught:
-        RULE(inner.problem, RULE.Options(curves=["a"]), inner)
+        rule(inner.problem, rule.Options(curves=["a"]), inner)
     assert caught.value.key == "optimizer.curve_data"

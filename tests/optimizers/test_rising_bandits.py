@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from driving import ask, tell
 
 from autorl.core.types import InputError, Proposal, Proposed, Scored
 from autorl.optimizers import make
@@ -14,24 +15,18 @@ from autorl.space.algorithms import compile_algorithms
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import replayed, simulate
 
-UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SPACE = compile_algorithms(
     {
-        "ppo": load_space({"hyperparameters": {"x": UNIT}}),
-        "dqn": load_space({"hyperparameters": {"x": UNIT, "y": UNIT}}),
-        "sac": load_space({"hyperparameters": {"z": UNIT}}),
+        "ppo": load_space({"x": "uniform(0, 1)"}),
+        "dqn": load_space({"x": "uniform(0, 1)", "y": "uniform(0, 1)"}),
+        "sac": load_space({"z": "uniform(0, 1)"}),
     }
 )
-GOOD, BAD = "ppo", "dqn"
 
 
 def bandits(space=SPACE, budget=60, horizon=100, **options):
     options = {"inner": "random", "window": 4.0, **options}
     return lambda: make("rising_bandits", space, horizon=horizon, budget=budget, **options)
-
-
-def shares(proposals):
-    return Counter(proposal.config["algorithm"] for proposal in proposals)
 
 
 def test_an_arm_that_rises_fast_enough_stays():
@@ -41,14 +36,12 @@ def test_an_arm_that_rises_fast_enough_stays():
     def rising(number, proposal):
         algorithm = proposal.config["algorithm"]
         counts[algorithm] += 1
-        return {"ppo": 1.0, "dqn": 0.03 * counts[algorithm], "sac": 0.001 * counts[algorithm]}[
-            algorithm
-        ]
+        return 1.0 if algorithm == "ppo" else slope[algorithm] * counts[algorithm]
 
-    proposals = simulate(bandits(budget=60), rising, 40).proposals
-    late = shares(proposals[18:])
-    assert late["sac"] == 0
-    assert late[BAD] >= 5
+    slope = {"dqn": 0.03, "sac": 0.001}
+    late = [p.config["algorithm"] for p in simulate(bandits(), rising, 40).proposals[18:]]
+    assert late.count("sac") == 0
+    assert late.count("dqn") >= 5
 
 
 @pytest.mark.parametrize(
@@ -124,11 +117,10 @@ def test_an_arm_plays_that_can_draw_level_with_what_is_left(budget, spent, playi
 
 TWO = compile_algorithms(
     {
-        "ppo": load_space({"hyperparameters": {"x": UNIT}}),
-        "dqn": load_space({"hyperparameters": {"x": UNIT, "y": UNIT}}),
+        "ppo": load_space({"x": "uniform(0, 1)"}),
+        "dqn": load_space({"x": "uniform(0, 1)", "y": "uniform(0, 1)"}),
     }
 )
-RNG = np.random.default_rng(0)
 
 
 def pair(space=TWO, budget=60.0, **options):
@@ -140,45 +132,31 @@ def config_of(arm, x):
     return TWO.config({"algorithm": arm.name, f"{arm.name}.x": x})
 
 
-def trained(optimizer, arm, score, x, until=100, parent=None, **more):
-    """A run of an arm, from scratch or going on."""
-    number = len(optimizer.history)
-    proposal = Proposal(config_of(arm, x), until, parent)
-    optimizer.observe(Proposed(number, proposal))
-    optimizer.observe(Scored(number, (score,), **{"reached": until, **more}))
-    return number
-
-
 # -- what scores have a part in ---------------------------------------------------------------------
 
 
-def test_a_proposal_is_informed_from_the_first_at_which_an_arm_rests(monkeypatch):
+def test_a_proposal_is_informed_from_the_first_at_which_an_arm_rests():
     optimizer = pair()
-    ppo, dqn = optimizer._arms
-    for place in range(3):
-        trained(optimizer, ppo, 1.0, 0.5 if place == 0 else 0.1 * place)
-        trained(optimizer, dqn, 0.0, 0.1 * place)
-        if place < 1:
-            assert not optimizer._steered
+    ppo = optimizer._arms[0]
+    for number in range(6):
+        arm = optimizer._arms[number % 2]
+        x = 0.1 * number or 0.5  # the default first
+        optimizer.observe(Proposed(number, Proposal(config_of(arm, x), 100)))
+        tell(optimizer, number, arm is ppo)
+        assert number > 1 or not optimizer._steered
     assert optimizer._playing() == [ppo]
-    assert optimizer.ask(RNG).informed
+    assert ask(optimizer).informed
     optimizer._steered = False  # nothing was proposed yet while one rested
-    assert optimizer.ask(RNG).informed
+    assert ask(optimizer).informed
 
 
 # -- what an arm is given -------------------------------------------------------------------------------
 
 
 def test_a_split_that_is_named():
+    letters = {"a": {"choices": ["p", "q", "r"]}, "b": {"choices": ["s", "t"]}}
     space = load_space(
-        {
-            "hyperparameters": {
-                "a": {"choices": ["p", "q", "r"]},
-                "b": {"choices": ["s", "t"]},
-                "x": UNIT,
-            },
-            "conditions": {"x": "a == 'p'"},
-        }
+        {"hyperparameters": {**letters, "x": "uniform(0, 1)"}, "conditions": {"x": "a == 'p'"}}
     )
     assert [arm.name for arm in pair(space)._arms] == ["p", "q", "r"]
     assert [arm.name for arm in pair(space, split="b")._arms] == ["s", "t"]
