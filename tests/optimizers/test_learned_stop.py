@@ -36,7 +36,7 @@ import learned_stopping
 SPACE = space_of("continuous")
 RUNGS = 4
 NOISE = 0.4
-ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes"
+ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench"
 
 
 def drawn_curves(rng, count, low=0.0, scale=1.0):
