@@ -9,8 +9,7 @@ tables of its own, without otherwise. Two numbers say how well that goes:
 
 A study is one more table: its own two numbers are expected at the mean of the tables', as far away
 as the tables are from each other. Few tables say little, so they stand beside `PRETENDED` tables
-where a prior is worth nothing, or is `DOUBT` deviations worse where no table is of the study's
-family. Results of the study itself are then evidence about the same two
+where a prior is worth nothing. Results of the study itself are then evidence about the same two
 numbers, and each belief is the product of two normal densities.
 
     hits of three tables 1.1, 2.0, 1.4    -> 0.90 +- 1.20 for a fourth
@@ -36,11 +35,6 @@ TOP = 0.25
 PRETENDED = 2.0
 SPREAD_OF_HITS = 1.5  # between tasks, where no tables say more
 SPREAD_OF_AGREEMENT = 0.35
-DOUBT = 0.5
-"""Deviations by which a prior of other families alone is expected to be worse than none.
-
-With 0 studies on recorded rows of PPO lose 0.02 and 0.03 at 32 and 96 runs, those of DQN nothing.
-"""
 SHARPNESS = 2.0
 MOST = 0.65
 """Share of the proposals that a prior makes at most."""
@@ -106,14 +100,13 @@ def measured_trust(ensemble: Ensemble, environments: Sequence[str], own: str | N
         weights[prior] = task_weights(named, environment)
         odds.append(_hits_of(ensemble, place, weights))
         taus.append(_agreement_of(ensemble, place, weights))
-    doubt = 0.0 if has_relatives else DOUBT
-    return Trust(_belief(odds, SPREAD_OF_HITS, doubt), _belief(taus, SPREAD_OF_AGREEMENT, doubt))
+    return Trust(_belief(odds, SPREAD_OF_HITS), _belief(taus, SPREAD_OF_AGREEMENT))
 
 
-def _belief(measured: Sequence[float], spread: float, doubt: float) -> Belief:
+def _belief(measured: Sequence[float], spread: float) -> Belief:
     """Return the belief about one more table."""
     count = len(measured) + PRETENDED
-    mean = (sum(measured) - PRETENDED * doubt * spread) / count
+    mean = sum(measured) / count
     squares = sum((value - mean) ** 2 for value in measured) + PRETENDED * spread**2
     deviation = math.sqrt(squares / count * (1 + 1 / count))
     # Rounded: it stands in study files, and processors differ in the last digits.
