@@ -79,7 +79,7 @@ TRIALS = {
         ("autorl", "hydra_plugins"),
         (
             *("tests/space", "tests/statistics", "tests/population/test_networks.py"),
-            *("tests/store", "tests/optimizers/test_optuna.py", "tests/optimizers/test_designs.py"),
+            *("tests/store", "tests/optimizers/test_tpe.py", "tests/optimizers/test_designs.py"),
             "tests/study/test_driver.py",
             *("tests/cli/test_tune.py", "tests/test_tuner.py", "-m", "not slow"),
         ),
@@ -101,7 +101,7 @@ TRIALS = {
         ("pettingzoo",), ("tests/trainers/test_shared_policy.py",), beside=("sb3",)
     ),
     "offline": Trial(("minari", "h5py"), ("tests/trainers/test_offline.py",)),
-    "bo": Trial(("cmaes",), ("tests/optimizers/test_cmaes.py", "tests/optimizers/test_optuna.py")),
+    "bo": Trial(("cmaes",), ("tests/optimizers/test_cmaes.py",)),
     "smac": Trial(("smac",), ("tests/optimizers/test_smac.py", "-m", "not slow")),
     "ray": Trial(
         ("ray.tune",), ("tests/executors/test_ray.py", "tests/integrations/test_ray_tune.py")

@@ -65,8 +65,6 @@ TESTS = {  # what is run besides the tests of the module itself
     ],
 }
 OWN_TESTS = {  # of modules whose tests have another name
-    "optimizers/_fronts.py": "test_tpe.py",
-    "optimizers/_optuna.py": "test_optuna.py",
     "optimizers/_parzen.py": "test_tpe.py",
     "optimizers/_retraining.py": "test_pbt.py",
     "optimizers/_smac_facade.py": "test_smac.py",
