@@ -61,7 +61,7 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
     def __init__(self, problem: Problem, options: NSGA2Options) -> None:
         super().__init__(problem, options)
         self._generations: dict[ProposalId, int] = {}
-        self._scored: list[dict[ProposalId, None]] = [{}]  # of each generation
+        self._scored: list[set[ProposalId]] = [set()]  # of each generation
         self._parents: list[list[ProposalId]] = [[]]  # of each generation, best first: a cache
 
     @property
@@ -82,20 +82,18 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
         space = self.problem.space
         generation = len(self._scored) - (len(self._scored[-1]) < self.population_size)
         parents = self._parents_of(generation)
-        name = "nsga2" if parents else "nsga2, start-up"
+        origin = maker = "nsga2" if parents else "nsga2, start-up"
         for _ in range(DRAFTS):
             child = self._child(parents, rng) if parents else self._sampled(rng)
             if child not in self.history.configs and space.is_valid(child):
                 break
         else:
-            name = f"{name}, repaired"
+            origin = f"{maker}, repaired"
             child = space.repair(child, rng)
             if child in self.history.configs:
-                name = (
-                    f"{name.partition(', repaired')[0]}, at random: its choice was proposed before"
-                )
+                origin = f"{maker}, at random: its choice was proposed before"
                 child = self._sampled(rng)
-        return self._propose(child, name, {"generation": generation}, informed=bool(parents))
+        return self._propose(child, origin, {"generation": generation}, informed=bool(parents))
 
     def _child(self, parents: Sequence[ProposalId], rng: np.random.Generator) -> Config:
         """Breed a child, perhaps one that breaks a rule of the space."""
@@ -114,7 +112,7 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
     def _parents_of(self, generation: int) -> list[ProposalId]:
         """List the parents of a generation, best first, none of the first."""
         while len(self._parents) <= generation:
-            members = {*self._parents[-1], *self._scored[len(self._parents) - 1]}
+            members = self._scored[len(self._parents) - 1].union(self._parents[-1])
             self._parents.append(self._best(sorted(members)))
         return self._parents[generation]
 
@@ -133,9 +131,9 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
         if isinstance(event, Proposed):
             generation = event.proposal.meta.get("generation", 0)
             self._generations[event.id] = generation
-            self._scored += [{} for _ in range(generation + 1 - len(self._scored))]
+            self._scored += [set() for _ in range(generation + 1 - len(self._scored))]
             return
         generation = self._generations[event.proposal]
         del self._parents[generation + 1 :]
         if event.values:
-            self._scored[generation][event.proposal] = None
+            self._scored[generation].add(event.proposal)

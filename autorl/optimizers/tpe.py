@@ -81,9 +81,10 @@ class TPE(StartedOptimizer[TPEOptions]):
         if not self.modelled(len(self.history), len(self._ranks)):
             return self._propose(self._sampled(rng), "tpe, start-up")
         good = self._good()
-        numbers = [record.id for record in self.history]
-        weigh = self.problem.weigh_seeds
-        counts = dict(zip(numbers, seed_counts(self.history), strict=True)) if weigh else None
+        counts = None
+        if self.problem.weigh_seeds:
+            pairs = zip(self.history, seed_counts(self.history), strict=True)
+            counts = {record.id: count for record, count in pairs}
         units = np.full((self.options.candidates, len(space.names)), 0.5)
         for group in self._groups:
             drawn = group.candidates(good, counts, rng, len(units))
