@@ -11,11 +11,18 @@ import typer
 from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
 from autorl.cli.progress import Way
 from autorl.cli.run import drive, run_study
-from autorl.core.types import StudyError
+from autorl.core.types import InputError, StudyError
 from autorl.report.text import result_dict, schedule_text
 from autorl.store.outputs import free_output, write_output
 from autorl.study import Study
+from autorl.study.results.estimates import BLOCK, told_apart
 from autorl.study.results.replay import retrain, same, schedule_study
+
+WORDS = {
+    "larger": "better than the default",
+    "smaller": "worse than the default",
+    "equal": "not told apart from the default",
+}
 
 
 def on_test_seeds(
@@ -24,6 +31,8 @@ def on_test_seeds(
     schedule: bool = False,
     write: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     own_seeds: bool = False,
+    until_decided: bool = False,
+    max_seeds: Annotated[int, typer.Option(min=5)] = 50,
     replace: bool = False,
     workers: Workers = None,
     trust: bool = False,
@@ -42,12 +51,17 @@ def on_test_seeds(
         schedule: Print the incumbent's changes beside the population's best.
         write: Write the schedule as a study file that trains it.
         own_seeds: Also train its tuning seeds again; compare with the record, to the last bit.
+        until_decided: Add test seeds, five at a time, until incumbent and default are told apart.
+        max_seeds: Stop undecided at N test seeds, a multiple of five.
     """
     place = None if write is None else free_output(write, (".yaml", ".yml"), replace=replace)
     way = Way(workers, as_json, quiet)
     with closing(Study.open(folder, trust=trust)) as study:
         if seeds is not None and seeds != len(study.spec.plan.test):
             study.add_test_seeds(seeds)
+        if until_decided:
+            _until_decided(study, way, max_seeds)
+            return
         if not schedule and place is None and not own_seeds:
             drive(study, way, search=False)
             return
@@ -73,6 +87,41 @@ def on_test_seeds(
     if differing:
         seeds_text = ", ".join(map(str, differing))
         raise StudyError(f"{folder}: seeds {seeds_text} give other curves than those recorded")
+
+
+def _until_decided(study: Study, way: Way, most: int) -> None:
+    """Test incumbent and default on more and more seeds, and say which is better."""
+    have = len(study.spec.plan.test)
+    if most % BLOCK or most < have:
+        raise InputError(
+            f"expected a multiple of {BLOCK}, at least the {have} seeds there are, got {most}",
+            key="--max-seeds",
+        )
+    if have % BLOCK:
+        study.add_test_seeds(have + BLOCK - have % BLOCK)
+    verdict = None
+    while verdict is None:
+        result = run_study(study, way, search=False)
+        if result.default is None or result.difference is None:
+            raise InputError(
+                "compares the incumbent with the default configuration, trained as far: this study "
+                "did not test it, or it is the incumbent",
+                key="--until-decided",
+            )
+        test = told_apart(study.spec, result.entries[0], result.default, most)
+        if test.needs:
+            study.add_test_seeds(len(study.spec.plan.test) + BLOCK)
+        else:
+            verdict = test.verdicts["first", "second"]
+    looks = BLOCK * len(test.thresholds)
+    if way.as_json:
+        print_json(result_dict(result) | {"decided": {"incumbent": WORDS[verdict], "seeds": looks}})
+        return
+    drive(study, way, search=False)
+    say(
+        f"  until decided: the incumbent is {WORDS[verdict]} by {looks} test seeds "
+        f"(a look every {BLOCK}, at most {most}; 5 % error over all looks)"
+    )
 
 
 def _differing(study: Study) -> list[int]:

@@ -87,7 +87,7 @@ def _study_rows(spec: Spec) -> _Rows:
         ("objective", ", ".join(objectives)),
         ("parallelism", f"{counted(spec.parallelism, 'proposal')} in flight"),
         ("tuning seeds", f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"),
-        ("budget", _budget_text(spec)),
+        ("budget", "; ".join([_budget_text(spec), *_early_ends(spec)])),
     ]
 
 
@@ -240,6 +240,15 @@ def _budget_text(spec: Spec) -> str:
         return f"{counted(budget.environment_steps, spec.step, form=',')} of tuning"
     assert budget.hours is not None, "a budget is counted in one of these"
     return counted(budget.hours, "hour")
+
+
+def _early_ends(spec: Spec) -> list[str]:
+    """Say what ends the search before its budget is used up."""
+    target, patience = spec.budget.target, spec.budget.converged
+    return [
+        *([] if target is None else [f"less once the tuning score is {target:g}"]),
+        *([] if patience is None else [f"less once {patience} configurations improve no more"]),
+    ]
 
 
 def _test_text(plan: Plan) -> str:

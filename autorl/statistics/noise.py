@@ -104,6 +104,18 @@ def posterior(scores: npt.ArrayLike, spreads: npt.ArrayLike, seeds: npt.ArrayLik
     return Posterior(middle + span * values[order], weights[:, order])
 
 
+def standard_errors(scores: Array, spreads: Array, seeds: Array) -> Array:
+    """Estimate the standard error of each score (n,), by all spreads over seeds.
+
+    Takes the arguments of `posterior`.
+    """
+    span = float(np.ptp(scores))
+    if span == 0:
+        return np.zeros(len(scores))
+    unit = _standard_errors(scores / span, np.where(seeds > 1, spreads / span, 0.0), seeds)[0]
+    return span * unit
+
+
 def _standard_errors(y: Array, deviations: Array, n: Array) -> tuple[Array, Array]:
     """Return the standard error of each score, and its degrees of freedom.
 

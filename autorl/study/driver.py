@@ -378,13 +378,13 @@ class Driver(Search):
         - the charged steps, and what is affordable: with fixed seeds, and as long as an adaptive
           study explores, all is charged when it is proposed. Racing charges later, and races
           against the incumbent of the ask: never blind.
-        - `budget.hours`: read from a real clock.
+        - `budget.hours`, read from a real clock, and what ends a search early: never blind.
         - the first failures: they end the search before anything succeeded, so then an ask goes
           ahead only where too few outcomes are due to end it.
         - `ended`: set by answers alone, which are those above.
         """
         fixed = not (self.spec.asynchronous or isinstance(self.policy, Racing))
-        if self.ended or self._waiting or not fixed or self.spec.budget.hours is not None:
+        if self.ended or self._waiting or not fixed or self.spec.budget.reads_outcomes:
             return False
         if not self._next.blind(self._next.number):
             return False

@@ -41,9 +41,9 @@ class Confirmation:
     def __init__(self, search: Search) -> None:
         assert isinstance(search.policy, Adaptive)
         self.under_way = False
+        self._search = search
         self._policy = search.policy
         self._horizon = search.spec.fidelity.steps
-        self._ranking = search.ranking
         self._lineage = search.lineage
         self._charges = search.charges
         self._begun = 0  # steps charged when the search began to explore, or went on
@@ -56,7 +56,7 @@ class Confirmation:
         self.under_way = bool(event.proposals)
         if not self.under_way:
             self._begun = self._charges.steps
-            counts = [scored.n_seeds for scored in self._candidates().values()]
+            counts = [scored.n_seeds for scored in self._search.contenders().values()]
             self._confirmed = max(counts, default=self._policy.minimum) - self._policy.minimum
 
     def limit(self, budget: float) -> float:
@@ -94,7 +94,7 @@ class Confirmation:
 
     def _grant(self, budget: float) -> SeedsGranted | None:
         """Return the next level at which a proposal lacks seeds."""
-        candidates = self._candidates()
+        candidates = self._search.contenders()
         if self.under_way:
             target = len(self._last.seeds) + 1
             levels = self._last.levels
@@ -131,26 +131,6 @@ class Confirmation:
         # Hundreds of runs are 3e-14 short of their number where steps are a sum of floats.
         runs = int(steps / cost + 1e-9)
         return levels_of(runs, len(candidates), most, confirmed=self._confirmed)
-
-    def _candidates(self) -> dict[ProposalId, Scored]:
-        """Return the proposals that the incumbent is one of, in their order.
-
-        They are feasible and as long as it, and no agent of theirs was picked on the way.
-        """
-        scored = {number: self._ranking[number] for number in self._ranking.ordered()}
-        eligible = {
-            number: event
-            for number, event in scored.items()
-            if not any(violation > 0 for violation in event.constraints)
-            and not self._lineage[number].provisional
-            and not self._lineage[number].baseline
-        }
-        top = max((event.reached for event in eligible.values()), default=0)
-        return {
-            number: eligible[number]
-            for number in sorted(eligible)
-            if eligible[number].reached == top
-        }
 
 
 def _ranked(

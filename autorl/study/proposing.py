@@ -5,9 +5,12 @@ An adaptive study explores with a part of the budget, and confirms its best prop
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+
+import numpy as np
 
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted
@@ -19,12 +22,14 @@ from autorl.core.types import (
     Proposal,
     ProposalId,
     Proposed,
+    Scored,
     SearchEnd,
     SegmentId,
     Status,
     Wait,
 )
 from autorl.statistics.evaluation import Adaptive
+from autorl.statistics.noise import standard_errors
 from autorl.store.events import ENQUEUED, SeedsGranted
 from autorl.study.budget import Spent
 from autorl.study.more_seeds import Confirmation
@@ -32,7 +37,7 @@ from autorl.study.search import Search
 
 
 class SearchBudget:
-    """The budget of one search, and what is left of it.
+    """The budget of one search, what is left of it, and what ends the search before.
 
     Args:
         search: that spends it.
@@ -48,6 +53,7 @@ class SearchBudget:
         self.extra_runs = 0.0
         self.begun = 0
         self.confirmation: Confirmation | None = None
+        self._search = search
         self._spec = search.spec
         self._policy = search.policy
         self._charges = search.charges
@@ -94,6 +100,8 @@ class SearchBudget:
     @property
     def explored(self) -> bool:
         """Say whether nothing new may begin."""
+        if self.early is not None:
+            return True
         if self.confirmation is not None:
             if self.confirmation.under_way:
                 return True
@@ -103,8 +111,33 @@ class SearchBudget:
         return self.used >= self._explored_share and self._spec.budget.configurations is None
 
     @property
+    def early(self) -> SearchEnd | None:
+        """Why nothing new should begin although the budget would pay for it."""
+        section = self._spec.budget
+        if section.target is None and section.converged is None:
+            return None
+        contenders = self._search.contenders()
+        best = self._search.ranking.best()
+        # A racing incumbent whose further seeds are not in may still fall.
+        if (
+            best not in contenders
+            or contenders[best].reached < self._spec.fidelity.steps
+            or self._search.queue.holds(best)
+        ):
+            return None
+        if section.target is not None:
+            goal = section.target * self._search.judge.objectives[0].sign
+            if contenders[best].values[0] >= goal:
+                return SearchEnd.TARGET
+        if section.converged is not None and converged(contenders.values(), section.converged):
+            return SearchEnd.CONVERGED
+        return None
+
+    @property
     def search_end(self) -> SearchEnd:
         """Why a search is over that may begin nothing new."""
+        if (early := self.early) is not None:
+            return early
         if self._spec.budget.hours is None:
             return SearchEnd.BUDGET
         # The only other reason to confirm before the time to explore is up.
@@ -117,6 +150,9 @@ class SearchBudget:
         """
         if self.confirmation is None or (self._spec.budget.hours is not None and self.used >= 1):
             return None
+        if self.early is not None:
+            # The part of the budget that confirms, of as much as was explored.
+            return self.confirmation.next_level(math.inf, may_explore=False)
         most = self._spec.budget.configurations
         may_explore = most is not None and self.begun < most + self.extra_runs
         return self.confirmation.next_level(self.steps, may_explore=may_explore)
@@ -132,6 +168,27 @@ class SearchBudget:
         if self.confirmation is None:
             return self.steps
         return self.confirmation.limit(self.steps)
+
+
+def converged(scores: Iterable[Scored], patience: int) -> bool:
+    """Say whether the latest proposals improved no more than seed noise does.
+
+    The best of all scores is then above the best of those before the last `patience` by at most the
+    standard error of a score.
+
+    Args:
+        scores: of proposals of one length, in their order.
+        patience: how many of the latest are looked at.
+    """
+    values, spreads, seeds = (
+        np.array(column)
+        for column in zip(*((s.values[0], s.spread[0], s.n_seeds) for s in scores), strict=True)
+    )
+    if len(values) <= patience + 1:
+        return False
+    before = int(values[:-patience].argmax())
+    error = standard_errors(values, spreads, seeds)[before]
+    return bool(values.max() - values[before] <= error)
 
 
 BASELINE = "default, as far as the incumbent"
@@ -272,6 +329,8 @@ class NextProposal:
             self._budget.extra_runs = before
 
     def _idle(self) -> str:
+        if self._budget.early is not None:
+            return f"would train nothing: budget.{self._budget.early} has ended the search"
         more_seeds = self._budget.next_level()
         if more_seeds is not None and more_seeds.proposals:
             return ""

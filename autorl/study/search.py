@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autorl.core.types import ProposalId
+from autorl.core.types import ProposalId, Scored
 from autorl.statistics.evaluation import Ranking
 from autorl.study.budget import Charges
 from autorl.study.journal import Journal
@@ -57,3 +57,23 @@ class Search:
     def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
         """Return the tuning seeds a scored proposal was last scored with."""
         return self._seeds_of[proposal]
+
+    def contenders(self) -> dict[ProposalId, Scored]:
+        """Return the proposals that the incumbent is one of, in their order.
+
+        They are feasible and as long as it, and no agent of theirs was picked on the way.
+        """
+        scored = {number: self.ranking[number] for number in self.ranking.ordered()}
+        eligible = {
+            number: event
+            for number, event in scored.items()
+            if not any(violation > 0 for violation in event.constraints)
+            and not self.lineage[number].provisional
+            and not self.lineage[number].baseline
+        }
+        top = max((event.reached for event in eligible.values()), default=0)
+        return {
+            number: eligible[number]
+            for number in sorted(eligible)
+            if eligible[number].reached == top
+        }

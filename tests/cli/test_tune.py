@@ -88,6 +88,10 @@ def test_a_study_without_test_seeds_says_so_and_can_be_tested_later(tmp_path):
     assert "there is no number to report yet" in text
     assert f"autorl test {tmp_path / 's'}" in text
     assert as_json("test", tmp_path / "s", "--seeds", 5, "--quiet")["test"]["n_seeds"] == 5
+    wide = as_json("test", tmp_path / "s", "--until-decided", "--max-seeds", 15, "--quiet")
+    assert wide["decided"]["seeds"] <= wide["test"]["n_seeds"] <= 15
+    refused = autorl("test", tmp_path / "s", "--until-decided", "--max-seeds", 7, code=2)
+    assert "--max-seeds: expected a multiple of 5" in refused.stderr
 
 
 def test_progress_lines_change_with_the_phase_and_stay_off_standard_output_with_json(tmp_path):

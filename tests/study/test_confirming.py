@@ -13,12 +13,15 @@ from autorl.store.events import SeedsGranted
 from autorl.study.budget import Charges
 from autorl.study.lineage import Lineage
 from autorl.study.more_seeds import Confirmation
+from autorl.study.search import Search
 
 HORIZON = 100
 
 
 class Situation:
     """Full runs with the given scores, one seed each, all charged. Four seeds, two fifths confirm."""
+
+    contenders = Search.contenders
 
     def __init__(self, scores=(), *, minimum=1, share=0.4, seeds=4):
         self.ranking, self.lineage = Ranking(), Lineage(SeedPlan(seeds, 0))

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 from study_support import small_spec
 
 from autorl.core import seeds as streams
+from autorl.core.types import StudyError
 from autorl.statistics import bootstrap_interval, difference_interval, iqm
-from autorl.study.results.estimates import Estimate, difference, estimate
+from autorl.study.results.estimates import Entry, Estimate, difference, estimate, told_apart
 
 SCORES = {102: 5.0, 100: 1.0, 101: 2.0, 103: 9.0, 104: 4.5}
 ORDERED = [1.0, 2.0, 5.0, 9.0, 4.5]  # by seed
@@ -84,3 +86,48 @@ def test_a_difference_needs_two_seeds_that_both_have():
     two = plain({100: 1.0, 101: 4.0})
     assert difference(small_spec(), two, plain({101: 2.0, 102: 0.0})) is None
     assert bounds(difference(small_spec(), two, plain({100: 0.0, 101: 2.0}))) == (1.0, 2.0)
+
+
+# -- as many test seeds as it takes ------------------------------------------------------------------------------------
+
+
+def decide(values, most=25, **changes):
+    """The verdict on two candidates, looking at five more test seeds at a time, and the seeds it took."""
+    for have in range(5, most + 1, 5):
+        spec = small_spec(seeds={"tuning": 2, "test": have}, **changes)
+        entries = [
+            Entry(
+                label,
+                0,
+                ((0, None),),
+                0.0,
+                plain(dict(zip(spec.plan.test, scores, strict=False))),
+                100,
+            )
+            for label, scores in zip(("incumbent", "default"), values, strict=True)
+        ]
+        test = told_apart(spec, *entries, most)
+        if not test.needs:
+            return test.verdicts["first", "second"], have
+    raise AssertionError("no verdict after the last look")
+
+
+def test_candidates_are_told_apart_in_the_direction_of_the_metric():
+    draws = np.random.default_rng(0).normal(size=(2, 25))
+    assert decide((draws[0] + 3, draws[1])) == ("larger", 5)
+    assert decide((draws[0] + 3, draws[1]), objective={"direction": "minimize"}) == ("smaller", 5)
+    assert decide((draws[0], draws[0][::-1])) == ("equal", 25)
+
+
+def test_a_failed_run_leaves_no_decision():
+    with pytest.raises(StudyError, match="incumbent's run on test seed 103 failed"):
+        decide((np.arange(3.0), np.arange(25.0)))
+
+
+@pytest.mark.slow
+def test_two_equal_agents_are_told_apart_in_at_most_a_twentieth_of_studies():
+    """2,000 studies of equal agents whose returns have a heavy tail."""
+    draws = np.random.default_rng(5).standard_t(3, size=(2000, 2, 25))
+    different = sum(decide(pair, seed=number)[0] != "equal" for number, pair in enumerate(draws))
+    assert different <= binom.ppf(1 - 1e-5, 2000, 0.05)
+    print(different / 2000)

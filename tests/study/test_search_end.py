@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from study_support import StoppedError, part_of, run_small, small_spec
+from study_support import StoppedError, part_of, resume, run_small, small_spec, table
 
-from autorl.core.types import SearchEnd, StudyError
+from autorl.core.types import InputError, Scored, SearchEnd, StudyError
 from autorl.report.html import result_blocks
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
@@ -13,6 +13,7 @@ from autorl.report.text import result_dict, result_text
 from autorl.report.watching import watched
 from autorl.store.events import CandidatesFrozen, StudyFinished
 from autorl.study import Study
+from autorl.study.proposing import converged
 
 FEW = {"seeds": {"tuning": 1, "test": 1}, "parallelism": 1}
 GRID = {"name": "grid", "levels": 2}
@@ -162,3 +163,67 @@ def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
     study.add_test_seeds(2)
     assert study.run(search=False).search_end is SearchEnd.OPTIMIZER
     study.close()
+
+
+# -- early, by what was reached ----------------------------------------------------------------------------------------
+
+EARLY = {
+    "target": ({"target": 1.06}, SearchEnd.TARGET, "the incumbent is as good as the target, 1.06"),
+    "converged": (
+        {"converged": 4},
+        SearchEnd.CONVERGED,
+        "the latest 4 configurations improved no more than seed noise does",
+    ),
+}
+LONG = {"seeds": {"tuning": 2, "test": 1}, "trainer": {"noise": 0.0}, **ONE}
+
+
+@pytest.mark.parametrize("rule", ["fixed", "adaptive", "racing"])
+@pytest.mark.parametrize("end", list(EARLY))
+def test_a_search_ends_early_and_the_table_is_the_same_after_a_kill(tmp_path, end, rule):
+    budget, why, text = EARLY[end]
+    study = {**LONG, "budget": {"runs": 200} | budget, "evaluation": {"seeds": rule}}
+    found = ended(tmp_path / "whole", **study)
+    assert found[:2] == (why, text)
+    whole = Study.open(tmp_path / "whole")
+    assert whole.driver.budget.used < 0.5
+    with pytest.raises(InputError, match=f"would train nothing: budget.{end} has ended the search"):
+        whole.extend(2)
+    best = whole.driver.ranking.best()
+    lacking = rule != "fixed" and whole.driver.ranking[best].n_seeds < 2
+    assert not lacking  # confirmed before the search was over
+    whole.close()
+    for events in (9, 17):
+        folder = part_of(tmp_path / f"part-{events}", events, **study)
+        resume(folder)
+        assert table(folder) == table(tmp_path / "whole")
+
+
+def test_a_target_is_in_the_direction_of_the_metric(tmp_path):
+    changes = {"objective": {"direction": "minimize"}, "budget": {"runs": 200, "target": 0.9}}
+    study = Study.in_memory(small_spec(**LONG | changes))
+    assert study.run().search_end is SearchEnd.TARGET
+    assert study.driver.best_score(100) <= 0.9
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "over"),
+    [
+        ([0.0, 1.0, 0.9], 1, True),
+        ([0.0, 1.0], 1, False),  # one score is no history
+        ([0.0, 0.5, 1.0], 1, False),  # an improvement of half the range
+        ([0.0, 1.0, 1.05, 0.3], 2, True),  # 0.05, with a standard error of 0.1
+        ([0.0, 1.0, 1.25, 0.3], 2, False),
+        ([0.7, 0.7, 0.7], 1, True),
+    ],
+)
+def test_a_search_has_converged_when_the_latest_improve_no_more_than_noise(scores, patience, over):
+    """Spread 0.2 over four seeds: a standard error of 0.1."""
+    events = [Scored(number, (score,), (0.2,), 4) for number, score in enumerate(scores)]
+    assert converged(events, patience) is over
+
+
+def test_an_early_end_needs_one_objective(tmp_path):
+    objectives = [{"metric": "eval_return"}, {"metric": "eval_length"}]
+    with pytest.raises(InputError, match=r"budget.target.*one objective, got 2"):
+        small_spec(objective=objectives, budget={"runs": 4, "target": 1.0})

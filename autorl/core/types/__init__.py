@@ -368,6 +368,8 @@ class SearchEnd(StrEnum):
 
     BUDGET = "budget"  # used up, or what is left of it pays for no further proposal
     HOURS = "hours"  # the time of `budget.hours` is up
+    TARGET = "target"  # the incumbent is as good as `budget.target`
+    CONVERGED = "converged"  # `budget.converged` configurations improved no more than noise does
     OPTIMIZER = "optimizer"  # it has nothing more to propose: a grid is through, say
     TEST = "test"  # somebody asked for the test before
 

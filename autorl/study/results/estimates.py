@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autorl.core import seeds as streams
-from autorl.core.types import Config, ProposalId
+from autorl.core.types import Config, ProposalId, StudyError
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval
 from autorl.statistics.coverage import FEW_RUNS
+from autorl.statistics.sequential import SequentialResult, sequential_test
 from autorl.study.spec import Spec
 
 
@@ -126,6 +127,40 @@ def difference(spec: Spec, first: Estimate, second: Estimate) -> Interval | None
     rng = streams.generator(spec.seed, "test", "difference")
     interval = difference_interval(first_scores, second_scores, "iqm", rng=rng, paired=True)
     return _signed(interval, sign)
+
+
+BLOCK = 5
+"""Test seeds between two looks of `told_apart`."""
+
+
+def told_apart(spec: Spec, first: Entry, second: Entry, most: int) -> SequentialResult:
+    """Test in sequence whether two proposals differ, a block of test seeds at a time.
+
+    The numbers of seeds are multiples of `BLOCK`. All looks together call equal agents different with probability 0.05
+    (`autorl.statistics.sequential`).
+
+    Args:
+        spec: the study file, with all test seeds so far.
+        first: what was tested; it is called larger or smaller.
+        second: what it is compared with.
+        most: test seeds at the last look; later ones are not looked at.
+
+    Raises:
+        StudyError: a run of them failed, so a block has no mean.
+    """
+    sign = spec.objectives()[0].sign
+    seeds = spec.plan.test[:most]
+    runs = {}
+    for name, entry in (("first", first), ("second", second)):
+        values = {} if entry.test is None else entry.test.seeds
+        failed = [seed for seed in seeds if seed not in values]
+        if failed:
+            raise StudyError(
+                f"the {entry.label}'s run on test seed {failed[0]} failed: no decision"
+            )
+        runs[name] = [sign * values[seed] for seed in seeds]
+    rng = streams.generator(spec.seed, "test", "told apart")
+    return sequential_test(runs, rng=rng, block=BLOCK, interims=most // BLOCK)
 
 
 def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import counted, number
 from autorl.core.types import (
     Config,
     Incumbent,
@@ -444,6 +445,11 @@ def search_end_text(why: SearchEnd, spec: Spec, used: float) -> str:
             return "the budget was used up"
         case SearchEnd.HOURS:
             return "the time of the budget was up"
+        case SearchEnd.TARGET:
+            return f"the incumbent is as good as the target, {number(spec.budget.target or 0)}"
+        case SearchEnd.CONVERGED:
+            latest = counted(spec.budget.converged or 0, "configuration")
+            return f"the latest {latest} improved no more than seed noise does"
         case SearchEnd.OPTIMIZER:
             return f"{spec.optimizer.name} {_optimizer_of(spec).done_text}"
         case SearchEnd.TEST:

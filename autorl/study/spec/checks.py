@@ -209,8 +209,16 @@ def check_budget(spec: Spec) -> None:
     It is trained on its first seeds.
 
     Raises:
-        InputError: the budget is smaller, so nothing would train.
+        InputError: the budget is smaller, so nothing would train, or it ends by one score and there
+            are several.
     """
+    ends = next(
+        (key for key in ("target", "converged") if getattr(spec.budget, key) is not None), None
+    )
+    if ends is not None and len(spec.objective) > 1:
+        raise InputError(
+            f"is of a study with one objective, got {len(spec.objective)}", key=f"budget.{ends}"
+        )
     steps = spec.fidelity.steps
     seeds = len(spec.policy().first)
     # Steps of one unit of the budget, and its name.

@@ -262,7 +262,7 @@ class OptimizerSection(Section):
 
 
 class BudgetSection(Section):
-    """Exactly one of these, the test phase not included."""
+    """Exactly one amount, the test phase not included, and what ends the search before."""
 
     runs: Positive | None = None
     """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs.
@@ -277,10 +277,23 @@ class BudgetSection(Section):
     """Tuning steps, charged when proposed."""
     hours: Positive | None = None
     """Wall-clock hours of the driver, over all its sessions; gives up the same-table guarantee."""
+    target: Number | None = None
+    """Ends the search once the incumbent's tuning score, at full length, is as good."""
+    converged: Count | None = None
+    """Ends the search once so many configurations improved the best score no more than noise does.
+
+    Noise is the standard error of a score over its tuning seeds.
+    """
+
+    @property
+    def reads_outcomes(self) -> bool:
+        """Say whether scores or the clock decide when the budget is used up."""
+        return any(value is not None for value in (self.hours, self.target, self.converged))
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        stated = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        amounts = ("runs", "configurations", "environment_steps", "hours")
+        stated = [name for name in amounts if getattr(self, name) is not None]
         if len(stated) != 1:
             raise ValueError(
                 "needs exactly one of runs, configurations, environment_steps, hours; "
