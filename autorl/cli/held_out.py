@@ -90,7 +90,7 @@ def on_test_seeds(
 
 
 def _until_decided(study: Study, way: Way, most: int) -> None:
-    """Test incumbent and default on more and more seeds, and say which is better."""
+    """Add test seeds until incumbent and default are told apart."""
     have = len(study.spec.plan.test)
     if most % BLOCK or most < have:
         raise InputError(

@@ -45,6 +45,7 @@ from autorl.report.text import (
     score_rows,
     side_by_side,
     value_cells,
+    volumes_text,
 )
 from autorl.report.watching import watched
 from autorl.store.rows import ProposalRow
@@ -200,7 +201,7 @@ def _front(view: StudyView, result: Result) -> list[Block]:
     chart = front_chart(view.record, result)
     if chart is None:
         return []
-    note = Text("Not dominated by any other on tuning seeds.", "note")
+    note = Text(f"Not dominated by any other on tuning seeds; {volumes_text(result)}.", "note")
     return [Figure(chart, "front"), note, Table(*front_table(result))]
 
 

@@ -244,7 +244,8 @@ def _budget_text(spec: Spec) -> str:
 
 def _early_ends(spec: Spec) -> list[str]:
     """Say what ends the search before its budget is used up."""
-    target, patience = spec.budget.target, spec.budget.converged
+    target = spec.budget.target
+    patience = spec.budget.converged
     return [
         *([] if target is None else [f"less once the tuning score is {target:g}"]),
         *([] if patience is None else [f"less once {patience} configurations improve no more"]),

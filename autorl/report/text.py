@@ -94,6 +94,7 @@ def result_dict(result: Result) -> dict[str, Any]:
             "beyond_budget_steps": result.beyond,
             "beside": result.beside,
             "front": [vars(point) for point in result.front],
+            "hypervolume": None if result.volumes is None else vars(result.volumes),
             "proposals": result.counts,
             "new_configurations": share_dict(result.share, learns=result.learns),
             "prior": result.prior and vars(result.prior),
@@ -308,11 +309,21 @@ def front_table(result: Result) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
+def volumes_text(result: Result) -> str:
+    """Write the hypervolumes of the front."""
+    volumes = result.volumes
+    assert volumes is not None, "a front has a volume"
+    text = f"hypervolume {number(volumes.tuning)}"
+    if volumes.tested is None:
+        return text
+    return f"{text}; of those tested {number(volumes.tested)}, on test seeds {number(volumes.test)}"
+
+
 def _front(result: Result) -> str:
     if not result.front:
         return ""
     header, rows = front_table(result)
-    title = f"  not dominated by any other on tuning seeds: {len(rows)}"
+    title = f"  not dominated by any other on tuning seeds: {len(rows)}; {volumes_text(result)}"
     text = f"{title}\n{columns(header, rows[:_MOST_POINTS])}"
     if len(rows) > _MOST_POINTS:
         text += f"\n  and {len(rows) - _MOST_POINTS} more: --json has all"

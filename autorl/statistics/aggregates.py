@@ -71,6 +71,22 @@ def iqm(scores: Array) -> Array:
     return np.asarray(ordered[..., drop : count - drop].mean(axis=-1))
 
 
+@Aggregate.of
+def worst(scores: Array) -> Array:
+    """Least of all n * m values."""
+    return np.asarray(scores.min(axis=(-2, -1)))
+
+
+def _mean_minus_std(scores: Array, k: float) -> Array:
+    """Mean of all values minus k standard deviations.
+
+    With ddof=1; the deviation of a single value is 0.
+    """
+    pooled = scores.reshape(*scores.shape[:-2], -1)
+    deviation = pooled.std(axis=-1, ddof=1) if pooled.shape[-1] > 1 else 0.0
+    return np.asarray(pooled.mean(axis=-1) - k * deviation)
+
+
 def _quantile(scores: Array, q: float) -> Array:
     """The q-quantile of all n * m values.
 
@@ -113,13 +129,23 @@ def cvar(alpha: float) -> Aggregate:
     return Aggregate(f"cvar({float(alpha)})", partial(_cvar, alpha=float(alpha)))
 
 
+def mean_minus_std(k: float) -> Aggregate:
+    """Make the aggregate that subtracts k >= 0 standard deviations.
+
+    They are taken off the mean: `mean_minus_std(1)(scores)`.
+    """
+    if not 0 <= k < np.inf:
+        raise ValueError(f"k of mean_minus_std must be a finite number >= 0, got {k!r}")
+    return Aggregate(f"mean_minus_std({float(k)})", partial(_mean_minus_std, k=float(k)))
+
+
 # Larger must be better: no optimality gap among those a study may name.
-_PLAIN = {aggregate.name: aggregate for aggregate in (mean, median, iqm)}
-_WITH_NUMBER = {"cvar": cvar, "quantile": quantile}
+_PLAIN = {aggregate.name: aggregate for aggregate in (mean, median, iqm, worst)}
+_WITH_NUMBER = {"cvar": cvar, "quantile": quantile, "mean_minus_std": mean_minus_std}
 
 
 def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
-    """Return `mean`, `median`, `iqm`, `cvar(0.2)` or `quantile(0.25)` as a function.
+    """Return `mean`, `worst`, `cvar(0.2)` and the like as a function.
 
     Args:
         text: the name; an `Aggregate` is returned as it is.

@@ -45,6 +45,28 @@ def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[Proposal
     return [numbers[row] for row in first]
 
 
+def hypervolume(values: Array, reference: Array) -> float:
+    """Measure the space that rows dominate above a reference point.
+
+    Slices along the last objective are added up, so it is for fronts of hundreds of rows.
+
+    Args:
+        values: shape (n, objectives), larger is better.
+        reference: shape (objectives,); a row below it in an objective dominates nothing.
+    """
+    above = np.clip(values - reference, 0.0, None)
+    if above.shape[1] == 1:
+        return float(above.max(initial=0.0))
+    *lower, last = above.T
+    heights = np.unique(last)
+    steps = np.diff(heights, prepend=0.0)
+    floor = np.zeros(len(lower))
+    return sum(
+        float(step) * hypervolume(np.stack(lower, axis=1)[last >= height], floor)
+        for step, height in zip(steps, heights, strict=True)
+    )
+
+
 def crowded_order(values: Array) -> list[int]:
     """Order rows front by front, the least crowded first [Deb2002].
 

@@ -105,9 +105,9 @@ def posterior(scores: npt.ArrayLike, spreads: npt.ArrayLike, seeds: npt.ArrayLik
 
 
 def standard_errors(scores: Array, spreads: Array, seeds: Array) -> Array:
-    """Estimate the standard error of each score (n,), by all spreads over seeds.
+    """Estimate the standard error of each score.
 
-    Takes the arguments of `posterior`.
+    Shape (n,). Takes the arguments of `posterior`.
     """
     span = float(np.ptp(scores))
     if span == 0:

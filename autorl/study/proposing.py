@@ -37,7 +37,7 @@ from autorl.study.search import Search
 
 
 class SearchBudget:
-    """The budget of one search, what is left of it, and what ends the search before.
+    """The budget of one search, and what ends it early.
 
     Args:
         search: that spends it.

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from autorl.core.types import InputError
 from autorl.statistics import cvar, iqm, mean, median, parse_aggregate, quantile, ranking, select
+from autorl.statistics.aggregates import mean_minus_std, worst
 
 X = np.array([[1, 2], [2, 2], [1, 1], [2, 1]])
 Y = np.array([[1, 1], [2, 2], [3, 3]])
@@ -76,8 +77,15 @@ def test_quantile_is_linear_between_order_statistics(scores, q):
 
 @given(hnp.arrays(np.float64, (3, 5, 2), elements=st.floats(-10, 10)))
 def test_stacked_equals_one_at_a_time(stack):
-    for aggregate in (mean, median, iqm, cvar(0.3), quantile(0.1)):
+    for aggregate in (mean, median, iqm, worst, cvar(0.3), quantile(0.1), mean_minus_std(2)):
         assert aggregate.stacked(stack) == pytest.approx([aggregate(scores) for scores in stack])
+
+
+def test_cautious_aggregates_by_hand():
+    """A variance of ((-2)^2 + 0 + 2^2) / 2 = 4."""
+    assert worst([3.0, 1.0, 5.0]) == 1.0
+    assert mean_minus_std(1.5)([3.0, 1.0, 5.0]) == 0.0
+    assert mean_minus_std(1.5)([3.0]) == 3.0
 
 
 @pytest.mark.parametrize("aggregate", [mean, cvar(0.2)])
@@ -104,7 +112,17 @@ def test_numbers_out_of_range_are_refused(make):
 
 
 @pytest.mark.parametrize(
-    "text", ["mean", "median", "iqm", "cvar(0.2)", " quantile( 0.25 ) ", "cvar(1e-1)"]
+    "text",
+    [
+        "mean",
+        "median",
+        "iqm",
+        "cvar(0.2)",
+        " quantile( 0.25 ) ",
+        "cvar(1e-1)",
+        "worst",
+        "mean_minus_std(1)",
+    ],
 )
 def test_parse_round_trips_and_pickles(text):
     aggregate = parse_aggregate(text)
@@ -121,6 +139,7 @@ def test_parse_round_trips_and_pickles(text):
         ("cvar", "needs one number"),
         ("cvar(a)", "needs one number"),
         ("cvar(2)", r"must lie in \(0, 1\]"),
+        ("mean_minus_std(-1)", "finite number >= 0"),
         ("mean(3)", "takes no number"),
         ("quantile(0.5, 0.6)", "needs one number"),
         ("max", "allowed: mean, median"),

@@ -22,6 +22,7 @@ from autorl.statistics import iqm
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
+from autorl.statistics.fronts import hypervolume
 from autorl.statistics.noise import posterior, probability_of_best
 from autorl.store import Store
 from autorl.store.rows import SUCCEEDED, RunRow
@@ -144,6 +145,24 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Volumes:
+    """Hypervolumes of a front, in parts of the box its tuning scores span.
+
+    The box lies between the worst and the best tuning score by every objective, of all feasible
+    proposals of full length.
+
+    Attributes:
+        tuning: of the whole front on tuning seeds.
+        tested: of the tested part of it on tuning seeds; None if nothing was tested.
+        test: of the same part on test seeds.
+    """
+
+    tuning: float
+    tested: float | None = None
+    test: float | None = None
+
+
+@dataclass(frozen=True)
 class Result:
     """The result a study has come to.
 
@@ -158,6 +177,7 @@ class Result:
             or the default was trained for fewer steps (`test.baseline: false`).
         front: for several objectives, what no other proposal dominates, best by the first objective
             first.
+        volumes: hypervolumes of the front; None with one objective.
         counts: proposals by status.
         folder: the study's folder; None in memory.
         loss: that another candidate beats the incumbent on test seeds, in one line; else empty.
@@ -186,6 +206,7 @@ class Result:
     front: tuple[Point, ...]
     counts: Mapping[str, int]
     folder: Path | None
+    volumes: Volumes | None = None
     loss: str = ""
     caveats: tuple[str, ...] = ()
     tuning_seeds: int = 0
@@ -333,6 +354,7 @@ def read_result(record: StudyRecord) -> Result:
     entries = _entries(record, incumbent.proposal)
     metrics = reward_metrics(record, incumbent.proposal) if entries else {}
     front = record.front if len(spec.objective) > 1 else []
+    points = _points(record, front, {entry.proposal for entry in entries})
     return Result(
         objective=_objectives_text(spec),
         aggregate=spec.evaluation.aggregate,
@@ -341,7 +363,8 @@ def read_result(record: StudyRecord) -> Result:
         tuning=_tuning_score(record, incumbent.proposal),
         entries=tuple(entries),
         difference=_difference(spec, entries),
-        front=_points(record, front, {entry.proposal for entry in entries}),
+        front=points,
+        volumes=_volumes(record, points),
         counts=record.tables.count_proposals(),
         folder=record.folder,
         loss=loss_text(spec, entries),
@@ -451,6 +474,28 @@ def _points(
     first = objectives[0]
     points.sort(key=lambda point: (-first.sign * point.tuning[first.label], point.proposal))
     return tuple(points)
+
+
+def _volumes(record: StudyRecord, front: Sequence[Point]) -> Volumes | None:
+    """Measure the space that a front dominates, on tuning and on test seeds."""
+    if not front:
+        return None
+    signs = np.array([objective.sign for objective in record.spec.objectives()])
+    scored = np.array(list(record.tables.feasible().values()))
+    worst = scored.min(axis=0)
+    span = scored.max(axis=0) - worst
+    span[span == 0] = 1.0
+
+    def volume(scores: Sequence[Mapping[str, float]]) -> float:
+        values = signs * np.array([list(point.values()) for point in scores])
+        return hypervolume((values - worst) / span, np.zeros(len(signs)))
+
+    tested = [point for point in front if point.test is not None and len(point.test) == len(signs)]
+    whole = volume([point.tuning for point in front])
+    if not tested:
+        return Volumes(whole)
+    tests = [point.test or {} for point in tested]
+    return Volumes(whole, volume([point.tuning for point in tested]), volume(tests))
 
 
 def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:

@@ -341,7 +341,7 @@ class EvaluationSection(Section):
     With `t` only when it is significantly so.
     """
     aggregate: str = "mean"
-    """Over seeds: mean, median, iqm, cvar(0.2), quantile(0.25)."""
+    """Over seeds: mean, median, iqm, worst, cvar(0.2), quantile(0.25), mean_minus_std(1)."""
 
     @field_validator("aggregate")
     @classmethod
