@@ -1,5 +1,6 @@
 """RLHF studies refused before they train: objectives, schedules and fixed values that cannot be."""
 
+import dataclasses
 import importlib.util
 from types import SimpleNamespace
 
@@ -7,11 +8,21 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from rlhf_support import one_thread  # noqa: F401
+from segments import run_well, segment
+
 from autorl.core.types import InputError
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study
-from autorl.trainers.trl.methods import _EXPERIMENTAL, STABLE, available, find, names_of_argument
+from autorl.trainers.trl.methods import (
+    _EXPERIMENTAL,
+    _NO_TASK_HAS,
+    STABLE,
+    available,
+    find,
+    names_of_argument,
+)
 from autorl.trainers.trl.settings import Settings
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
@@ -135,7 +146,12 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
         ("rloo", {"num_generations": 1}, "num_generations: 1 does not divide .* or is below 2"),
         ("rloo", {"beta": "large"}, "trainer.kwargs.beta: expected a number, got 'large'"),
         ("dpo", {"loss_type": "robust", "label_smoothing": 0.5}, "label_smoothing: robust needs"),
-        ("dpo", {"sft_weight": 0.5}, "trainer.kwargs.sft_weight: is a weight of the loss 'sft'"),
+        ("dpo", {"sft_weight": 0.5}, "kwargs.sft_weight: the loss 'sigmoid' does not .* but sft$"),
+        (
+            "dpo",
+            {"loss_type": "aot", "use_weighting": True},
+            "kwargs.use_weighting: the loss 'aot' does not take it, but apo_down",
+        ),
         ("dpo", {"loss_type": "exo_pair"}, "label smoothing"),
         ("kto", {"per_device_train_batch_size": 1}, "trainer.kwargs.per_device_train_batch_size: "),
         ("dpo", {"max_length": 2}, "kwargs.max_length: .* leaves none .* shortest prompt has 2"),
@@ -156,23 +172,45 @@ def test_a_fixed_value_that_no_run_could_train_with_is_refused(trainer, kwargs, 
         study(f"trl/{trainer}", task, kwargs=kwargs)
 
 
-def test_an_option_that_a_loss_does_not_use_is_not_read_back():
-    of_trl = names_of_argument(*find("dpo").classes(), "loss_type")
-    assert len(of_trl) >= 15
-    for loss in (*of_trl, "rpo", "mpo", "sigmoid+sft"):
-        own = {"sft_weight": 0.25, "label_smoothing": 0.1}
-        settings = Settings(find("dpo"), own, {"loss_type": loss})
-        arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
-        live = SimpleNamespace(
-            args=arguments,
-            loss_types=arguments.loss_type,
-            loss_weights=arguments.loss_weights,
-            label_smoothing=0.1,
-            optimizer=SimpleNamespace(param_groups=[{"params": [], "weight_decay": 0.0}]),
+OPTIONS = {
+    **{"beta": 0.2, "label_smoothing": 0.1, "sft_weight": 0.5, "ld_alpha": 0.5, "cpo_alpha": 0.5},
+    **{"use_weighting": True, "f_divergence_type": "js_divergence", "discopop_tau": 0.1},
+    **{"gamma_ratio": 0.3, "desirable_weight": 2.0, "undesirable_weight": 0.5, "epsilon": 0.1},
+    **{"epsilon_high": 0.3, "delta": 2.0, "importance_sampling_level": "sequence", "top_p": 0.9},
+    **{"temperature": 0.9, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1.1},
+    **{"scale_rewards": "batch", "top_entropy_quantile": 0.5, "missing_eos_penalty": 0.5},
+    **{"entropy_coef": 0.01, "mask_truncated_completions": True},
+}
+"""A value of every hyperparameter of a loss."""
+CONDITIONAL = {"sft_weight", "f_divergence_type", "use_weighting", "gamma_ratio"}
+UNUSED = {
+    **{"aot": CONDITIONAL - {"gamma_ratio"}, "rpo": {"use_weighting"}, "robust": {"sft_weight"}},
+    **{"sft": {"use_weighting"}, "simpo": set(), "kto": set(), "grpo": set()},
+}
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [pytest.param("dpo", marks=pytest.mark.more), *("cpo", "kto", "sft", "grpo", "online_dpo")],
+)
+def test_every_loss_trains_beside_every_fixed_option_of_its_family(trainer):
+    method = find(trainer)
+    classes = method.classes()
+    fields = {field.name for field in dataclasses.fields(classes[1])}
+    fields |= {"dpo": {"sft_weight"}, "cpo": {"gamma_ratio"}}.get(trainer, set())
+    options = {name: value for name, value in OPTIONS.items() if name in fields}
+    options |= {"per_device_train_batch_size": 8, "guard": 0}
+    options |= {"num_generations": 4} if trainer == "grpo" else {}
+    task = "letters-goldproxy" if method.online else "letters-pairs"
+    losses = names_of_argument(*classes, "loss_type")
+    assert len(losses) >= {"dpo": 15, "cpo": 5, "grpo": 8, "sft": 3}.get(trainer, 2)
+    for loss in (*losses, *(["rpo", "mpo"] if trainer == "dpo" else [])):
+        config = {"loss_type": loss}
+        outcome = run_well(
+            segment(f"trl/{trainer}", task, config, 1, None, options, evaluate_at=())
         )
-        applied = settings.read_back(live, 0, 8)
-        assert (applied["loss_type"], applied["label_smoothing"]) == (loss, 0.1)
-        assert applied.get("sft_weight") == (0.25 if "sft" in arguments.loss_type else None)
+        unused = options.keys() - outcome.applied.keys() - {"guard"}
+        assert unused == UNUSED.get(loss, unused & CONDITIONAL), loss
 
 
 def test_reduce_alone_is_of_the_tasks_own_metric():
@@ -223,9 +261,14 @@ def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, h
 
 
 def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
-    unknown = next(name for name in available() if name not in (*STABLE, *_EXPERIMENTAL))
+    names = (*STABLE, *_EXPERIMENTAL, *_NO_TASK_HAS)
+    unknown = next(name for name in available() if name not in names)
     with pytest.raises(InputError, match=f"trl/{unknown} is trained on is not known: say it with"):
         find(unknown)
+    assert {*_EXPERIMENTAL, *_NO_TASK_HAS} <= {*available()}
+    for name, what in (("gkd", "a teacher model"), ("tpo", "a reference"), ("async_grpo", "vLLM")):
+        with pytest.raises(InputError, match=f"trl/{name} needs .*{what}.*trainer `command`"):
+            study(f"trl/{name}", kwargs={"data": "pairs"})
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def names_of_argument(trainer_class: type, config_class: type, name: str) -> tup
     source = "\n".join(map(inspect.getsource, modules))
     compared = rf'\b{name} (?:==|!=|in|not in) (\[.*?\]|\(.*?\)|{{.*?}}|".*?")'
     sides = " ".join(re.findall(compared, source, re.DOTALL))
-    return tuple(sorted(set(re.findall('"(.*?)"', sides))))
+    # CPO compares with it only to say that it is gone
+    return tuple(sorted(set(re.findall('"(.*?)"', sides)) - {"kto_pair"}))
 
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]
@@ -52,14 +53,17 @@ STABLE: Mapping[str, Data] = {
 _EXPERIMENTAL: Mapping[str, Data] = {
     "cpo": "pairs",
     "orpo": "pairs",
-    "bco": "unpaired",
     "online_dpo": "prompts",
-    "xpo": "prompts",
-    "nash_md": "prompts",
     "gmpo": "prompts",
     "a2po": "prompts",
 }
 """What those known today are trained on; others say it with the option `data`."""
+_NO_TASK_HAS = {
+    "tpo": "a reference completion beside each pair, which no task has",
+    "gkd": "a teacher model, which no task has",
+    "async_grpo": "a vLLM server beside it, which no segment has",
+}
+"""What those need that cannot be trained here."""
 _OPTIMIZER = (
     *("learning_rate", "weight_decay", "max_grad_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon"),
@@ -123,7 +127,7 @@ class Method:
     @property
     def grouped(self) -> bool:
         """Whether it samples groups of completions per prompt (`num_generations`)."""
-        return self.name not in ("online_dpo", "xpo", "nash_md", "a2po") and self.online
+        return self.name not in ("online_dpo", "a2po") and self.online
 
     @property
     def scheduled(self) -> tuple[str, ...]:
@@ -179,11 +183,14 @@ def find(name: str, data: str | None = None) -> Method:
     Nothing is imported for those known here.
 
     Raises:
-        InputError: the installed TRL has no trainer of this name, what it is trained on is not
-            known, or `data` names nothing there is.
+        InputError: the installed TRL has no trainer of this name, it needs what no task has, what
+            it is trained on is not known, or `data` names nothing there is.
     """
     if name in STABLE:
         return Method(name, STABLE[name], "trl")
+    if name in _NO_TASK_HAS:
+        how = "start a script of TRL by the trainer `command`"
+        raise InputError(f"trl/{name} needs {_NO_TASK_HAS[name]}: {how}", key="trainer")
     chosen = data or _EXPERIMENTAL.get(name)
     # first whether TRL has it at all; without TRL nothing is known of that
     if chosen is None and importlib.util.find_spec("trl") is not None and name not in available():

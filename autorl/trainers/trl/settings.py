@@ -10,7 +10,7 @@ import importlib.util
 import math
 import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,27 @@ _OURS = ("sft_weight", "gamma_ratio", "use_kl")
 """Hyperparameters that are none of TRL's; `Settings.translated` says them in its words."""
 _MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
 """Published mixtures of DPO losses and their weights (Pang et al. 2024; Wang et al. 2024)."""
+_LOSSES_WITH: Mapping[str, tuple[Callable[[Iterable[bool]], bool], frozenset[str]]] = {
+    "sft_weight": (any, frozenset({"sft"})),
+    "gamma_ratio": (any, frozenset({"simpo", "alphapo"})),
+    "f_divergence_type": (
+        all,
+        frozenset(
+            ("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "robust", "discopop", "sft")
+        ),
+    ),
+    # TRL 1.16 refuses it for the two of AOT, and crashes in the backward pass of hinge and SFT
+    "use_weighting": (
+        all,
+        frozenset(
+            (
+                *("sigmoid", "sigmoid_norm", "ipo", "exo_pair", "robust", "discopop", "bco_pair"),
+                *("nca_pair", "sppo_hard", "apo_zero", "apo_down"),
+            )
+        ),
+    ),
+}
+"""Hyperparameters that a loss takes if any, or if all, of its parts are among these."""
 OF_TASK = ("max_completion_length", "max_new_tokens")
 """What TRL's methods call the most tokens of a completion: the task's."""
 _RESERVED = {
@@ -84,9 +105,9 @@ class Settings:
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
         self._made: dict[str, Any] = {}
         self._check_losses()
-        # an option stands where the space chooses a loss without this part
-        if "sft" not in _losses(self.values.get("loss_type", "")):
-            self.values.pop("sft_weight", None)
+        # an option stands where the space chooses a loss that does not take it
+        for name in _unused(self.values):
+            del self.values[name]
         if "gamma_ratio" in self.values and "beta" not in self.values:
             raise InputError("is a share of beta, which is not given", key="gamma_ratio")
         if method.grouped:
@@ -310,11 +331,10 @@ def check_values(
             continue
         if number and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"expected a number, got {value!r}", key=field.name)
-    losses = own.get("loss_type", "")
-    if "sft_weight" in own and "loss_type" not in config and "sft" not in _losses(losses):
-        raise InputError(
-            "is a weight of the loss 'sft', as in 'rpo': add it to loss_type", key="sft_weight"
-        )
+    for name in () if "loss_type" in config else _unused(own):
+        takers = ", ".join(sorted(_LOSSES_WITH[name][1]))
+        loss = own.get("loss_type", "sigmoid")
+        raise InputError(f"the loss {loss!r} does not take it, but {takers}", key=name)
     if settings.values.get("use_vllm") and importlib.util.find_spec("vllm") is None:
         raise InputError("vLLM is not installed", key="use_vllm")
     with warnings.catch_warnings():
@@ -401,6 +421,16 @@ def _losses(value: object) -> dict[str, float]:
         return dict(_MIXED[value])
     names = map(str, value) if isinstance(value, list) else str(value).split("+")
     return dict.fromkeys(names, 1.0)
+
+
+def _unused(values: Mapping[str, object]) -> list[str]:
+    """Return the hyperparameters given that the loss does not take."""
+    parts = _losses(values.get("loss_type", "sigmoid"))
+    return [
+        name
+        for name, (rule, losses) in _LOSSES_WITH.items()
+        if name in values and not rule(part in losses for part in parts)
+    ]
 
 
 def _read(trainer: Trainer, name: str) -> Any:
