@@ -18,6 +18,7 @@ WITHOUT_MODEL: Mapping[str, str] = {
     "cmaes": "random search",
     "de": "random search",
     "nsga2": "random search",
+    "optuna": "random search",
     "rising_bandits": "random search",
     "cost_aware": "random search",
     "transfer": "random search",

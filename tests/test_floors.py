@@ -301,6 +301,9 @@ MAY_NAME_OPTIMIZERS = {
     "landscapes/analysis/kinds.py": ["median"],
     "landscapes/analysis/tables.py": ["median"],
     "landscapes/analysis/values.py": ["median"],
+    **dict.fromkeys(("landscapes/export.py", "landscapes/importers/__init__.py"), ["optuna"]),
+    **dict.fromkeys(("landscapes/importers/optuna_storage.py", "study/callbacks.py"), ["optuna"]),
+    "integrations/optuna_storage.py": ["optuna"],  # the library, here and above
     "landscapes/dataset.py": ["phases"],  # a key of the manifest
     "landscapes/importers/arlbench.py": ["sobol"],  # how these were sampled, by others
     "landscapes/importers/arlbench_runs.py": ["pbt", "random", "smac"],
@@ -317,7 +320,7 @@ MAY_NAME_OPTIMIZERS = {
     "statistics/coverage.py": ["median"],
     "study/results/landscape.py": ["phases"],  # a key of the manifest
     "study/results/replay.py": ["schedule"],  # the study file that it writes
-    "study/session.py": ["cmaes", "smac"],  # packages
+    "study/session.py": ["cmaes", "optuna", "smac"],  # packages
 }
 
 

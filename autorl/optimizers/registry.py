@@ -35,6 +35,7 @@ REGISTRY: Mapping[str, str] = {
     "grid": "autorl.optimizers.grid:GridSearch",
     "hyperband": "autorl.optimizers.hyperband:Hyperband",
     "nsga2": "autorl.optimizers.nsga2:NSGA2",
+    "optuna": "autorl.optimizers.optuna_:Optuna",
     "pb2": "autorl.optimizers.pb2:PB2",
     "pbt": "autorl.optimizers.pbt:PBT",
     "phases": "autorl.optimizers.phases:Phases",

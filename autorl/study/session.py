@@ -21,13 +21,13 @@ from autorl.store.provenance import own_source
 from autorl.store.sessions import changes_text
 from autorl.store.tables import StudyTables
 from autorl.study.spec import Spec
-from autorl.trainers.families import module_files, module_of
+from autorl.trainers.info import module_files, module_of, modules_of
 from autorl.trainers.shared import search_folders
 
 _PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace", "cmaes", "smac"),
     *("scikit-learn", "torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d"),
-    "box2d-py",
+    *("box2d-py", "optuna"),
 )
 
 
@@ -107,7 +107,8 @@ def user_files(spec: Spec, function: Callable[..., object] | None = None) -> dic
 
 
 def _named_files(spec: Spec) -> Iterator[tuple[Path, str]]:
-    modules = [module_of(spec.environment.id or "")]
+    modules = [module_of(spec.environment.id or ""), module_of(spec.optimizer.name)]
+    modules += modules_of(spec.optimizer.options)
     for wrapper in spec.environment.wrappers:
         modules += [
             module_of(name) for name in ([wrapper] if isinstance(wrapper, str) else wrapper)

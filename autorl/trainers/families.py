@@ -23,7 +23,15 @@ from autorl.core.source_code import code_hash
 from autorl.core.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 from autorl.population.variants import is_outside
 from autorl.trainers.costs import COMPILED, PYTHON, Machinery, agent_cost, language_model_cost
-from autorl.trainers.info import Arguments, Executor, Preset, TrainedRun, TrainerInfo
+from autorl.trainers.info import (
+    Arguments,
+    Executor,
+    Preset,
+    TrainedRun,
+    TrainerInfo,
+    module_files,
+    module_of,
+)
 from autorl.trainers.language.tasks import task, tasks
 from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS
 from autorl.trainers.sb3.suites import Suite, suite_of
@@ -431,24 +439,6 @@ def _is_shipped(name: str) -> bool:
     # In a checkout the folder's own file comes first, where the installed package has the same.
     original = shipped / f"{name}.yaml"
     return original.is_file() and original.read_bytes() == file.read_bytes()
-
-
-def module_of(name: str) -> str:
-    """Return `a.b` of `a.b:function`.
-
-    It is empty where no module is named.
-    """
-    module, separator, _ = name.partition(":")
-    return module if separator else ""
-
-
-def module_files(module: str) -> list[str]:
-    """Return where a module's source can lie below its import folder."""
-    if module.endswith(".py"):  # a file instead of a module
-        return [module]
-    # A module is one file or a package.
-    path = module.replace(".", "/")
-    return [f"{path}.py", f"{path}/__init__.py"] if path else []
 
 
 def engine_hash() -> str:

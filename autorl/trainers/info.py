@@ -9,7 +9,8 @@ The trainers of the package are described in `autorl.trainers.families`; one of 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -215,9 +216,10 @@ class TrainerInfo:
     def user_files(self, trainer: TrainerSpec) -> list[str]:
         """Name files the user's options may mean.
 
-        They are relative to where its code is looked for.
+        They are relative to where its code is looked for, and here those of all classes by path.
         """
-        return []
+        modules = modules_of((trainer.name, trainer.kwargs))
+        return [file for module in modules for file in module_files(module)]
 
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
         """Return every hyperparameter trained with.
@@ -272,3 +274,34 @@ class TrainerInfo:
             as_flags: whether they are flags of a command, not arguments of a constructor.
         """
         return Arguments(run.config)
+
+
+def module_of(name: str) -> str:
+    """Return `a.b` of `a.b:function`.
+
+    It is empty where no module is named.
+    """
+    module, separator, _ = name.partition(":")
+    return module if separator else ""
+
+
+def modules_of(options: object) -> list[str]:
+    """List the modules of all texts `module:Class` in options, keys included."""
+    if isinstance(options, str):
+        named = re.fullmatch(r"[\w.]+:\w+", options)
+        return [module_of(options)] if named else []
+    parts: Iterable[object] = ()
+    if isinstance(options, Mapping):
+        parts = (*options, *options.values())
+    elif isinstance(options, list | tuple):
+        parts = options
+    return [module for part in parts for module in modules_of(part)]
+
+
+def module_files(module: str) -> list[str]:
+    """Return where a module's source can lie below its import folder."""
+    if module.endswith(".py"):  # a file instead of a module
+        return [module]
+    # A module is one file or a package.
+    path = module.replace(".", "/")
+    return [f"{path}.py", f"{path}/__init__.py"] if path else []

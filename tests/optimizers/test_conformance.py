@@ -23,6 +23,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gp": {"options": {"startup": 3}},
     "nsga2": {"options": {"population_size": 4}},
     "asha": {"options": {"rungs": 3}},
+    "optuna": {
+        "options": {"sampler": "optuna.samplers:NSGAIIISampler", "kwargs": {"population_size": 4}}
+    },
     "hyperband": {"options": {"rungs": 3}},
     "pb2": {"options": {"population": 4, "generations": 5}},
     "pbt": {"options": {"population": 4, "generations": 5}},

@@ -91,7 +91,7 @@ def mine(**options):
             CUT,
             {"n_objectives": 2},
             "optimizer.name",
-            f"{CUT} has one objective, got 2; use cost_aware, gp, grid, nsga2, random, sobol, tpe",
+            f"{CUT} has one objective, got 2; use cost_aware, gp, grid, nsga2, optuna, random, sobol, tpe",
         ),
     ],
 )
@@ -362,7 +362,7 @@ def test_every_optimizer_declares_what_decides_its_configurations(name):
 
 def test_what_is_slow_to_ask_says_where_its_model_begins():
     slow = [name for name in names() if is_slow_to_ask(name)]
-    assert slow == ["cmaes", "gp", "nsga2", "smac", "tpe", "transfer"]
+    assert slow == ["cmaes", "gp", "nsga2", "optuna", "smac", "tpe", "transfer"]
     for name in slow:
         optimizer = make(name, SPACE, horizon=60, budget=40)
         assert not optimizer.modelled(0, 0)

@@ -30,9 +30,12 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
     space = spec.search_space
     section = spec.optimizer
     options = given_options(section)
-    if "seed" in _option_names(section.name, spec.path):
+    names = _option_names(section.name, spec.path)
+    if "seed" in names:
         # A scrambled sequence is a function of the study's seed.
         options.setdefault("seed", spec.seed)
+    if "path" in names:
+        options.setdefault("path", spec.path)
     starts = [space.default(), *map(space.config, spec.starts)]
     problem = Problem(
         space,
