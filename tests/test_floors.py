@@ -301,9 +301,11 @@ MAY_NAME_OPTIMIZERS = {
     "landscapes/analysis/kinds.py": ["median"],
     "landscapes/analysis/tables.py": ["median"],
     "landscapes/analysis/values.py": ["median"],
-    **dict.fromkeys(("landscapes/export.py", "landscapes/importers/__init__.py"), ["optuna"]),
-    **dict.fromkeys(("landscapes/importers/optuna_storage.py", "study/callbacks.py"), ["optuna"]),
-    "integrations/optuna_storage.py": ["optuna"],  # the library, here and above
+    "integrations/optuna_storage.py": ["optuna"],  # the library
+    "landscapes/export.py": ["optuna"],
+    "landscapes/importers/__init__.py": ["optuna"],
+    "landscapes/importers/optuna_storage.py": ["optuna"],
+    "study/callbacks.py": ["optuna"],
     "landscapes/dataset.py": ["phases"],  # a key of the manifest
     "landscapes/importers/arlbench.py": ["sobol"],  # how these were sampled, by others
     "landscapes/importers/arlbench_runs.py": ["pbt", "random", "smac"],
