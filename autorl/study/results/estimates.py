@@ -134,10 +134,10 @@ BLOCK = 5
 
 
 def told_apart(spec: Spec, first: Entry, second: Entry, most: int) -> SequentialResult:
-    """Test in sequence whether two proposals differ, a block of test seeds at a time.
+    """Test in sequence whether two proposals differ.
 
-    The numbers of seeds are multiples of `BLOCK`. All looks together call equal agents different with probability 0.05
-    (`autorl.statistics.sequential`).
+    There is a look after each `BLOCK` of test seeds. All looks together call equal agents different
+    with probability 0.05 (`autorl.statistics.sequential`).
 
     Args:
         spec: the study file, with all test seeds so far.

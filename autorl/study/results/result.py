@@ -146,7 +146,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Volumes:
-    """Hypervolumes of a front, in parts of the box its tuning scores span.
+    """Hypervolumes of a front, in parts of a box.
 
     The box lies between the worst and the best tuning score by every objective, of all feasible
     proposals of full length.
@@ -477,7 +477,7 @@ def _points(
 
 
 def _volumes(record: StudyRecord, front: Sequence[Point]) -> Volumes | None:
-    """Measure the space that a front dominates, on tuning and on test seeds."""
+    """Measure the space that a front dominates."""
     if not front:
         return None
     signs = np.array([objective.sign for objective in record.spec.objectives()])
@@ -491,11 +491,11 @@ def _volumes(record: StudyRecord, front: Sequence[Point]) -> Volumes | None:
         return hypervolume((values - worst) / span, np.zeros(len(signs)))
 
     tested = [point for point in front if point.test is not None and len(point.test) == len(signs)]
-    whole = volume([point.tuning for point in front])
+    on_tuning = volume([point.tuning for point in front])
     if not tested:
-        return Volumes(whole)
+        return Volumes(on_tuning)
     tests = [point.test or {} for point in tested]
-    return Volumes(whole, volume([point.tuning for point in tested]), volume(tests))
+    return Volumes(on_tuning, volume([point.tuning for point in tested]), volume(tests))
 
 
 def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:

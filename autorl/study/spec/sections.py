@@ -262,7 +262,10 @@ class OptimizerSection(Section):
 
 
 class BudgetSection(Section):
-    """Exactly one amount, the test phase not included, and what ends the search before."""
+    """Exactly one amount, and what ends the search before it is used up.
+
+    The test phase is not included.
+    """
 
     runs: Positive | None = None
     """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs.
@@ -287,7 +290,7 @@ class BudgetSection(Section):
 
     @property
     def reads_outcomes(self) -> bool:
-        """Say whether scores or the clock decide when the budget is used up."""
+        """Say whether scores or the clock may end the search."""
         return any(value is not None for value in (self.hours, self.target, self.converged))
 
     @model_validator(mode="after")
