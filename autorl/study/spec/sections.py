@@ -262,7 +262,7 @@ class OptimizerSection(Section):
 
 
 class BudgetSection(Section):
-    """Exactly one amount, and what ends the search before it is used up.
+    """Exactly one amount, and what ends the search early.
 
     The test phase is not included.
     """
