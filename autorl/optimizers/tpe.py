@@ -12,6 +12,9 @@ other. Hyperparameters that are active under conditions have densities of their 
     good: 0.5; bad: 0.1, 0.4, 0.7
     ask -> of 24 draws around 0.5 the one farthest from the bad, such as 0.55
 
+Once runs have failed, the ratio becomes an expected improvement, times the probability that a run
+at the candidate does not fail.
+
 The formulas are those of Optuna's TPESampler (multivariate, group, constant_liar), except that
 failed runs come last, whatever constraints others break, and that of a front with several
 objectives the least crowded are good, not the ones of most hypervolume.
@@ -121,6 +124,8 @@ class TPE(StartedOptimizer[TPEOptions]):
         superseded = self._ranks.pop(event.proposal, None)
         if superseded is not None:
             del self._ranked[bisect_left(self._ranked, superseded)]
+        for group in self._groups:
+            group.end(event.proposal, failed=isinstance(event, Failed))
         if event.values:
             broken = violation(self.history[event.proposal])
             loss = -event.values[0] if self.problem.n_objectives == 1 else 0.0
@@ -149,14 +154,22 @@ class _Group:
         self._rows: dict[ProposalId, int] = {}
         self._good: set[int] = set()
         self.densities = ParzenEstimator(self._items), ParzenEstimator(self._items)
+        self._ended: dict[int, bool] = {}  # whether failed, by row
+        self._outcomes = ParzenEstimator(self._items), ParzenEstimator(self._items)
+        self._enrolled: dict[int, bool] = {}
 
     def add(self, number: ProposalId, config: Config) -> None:
         """Take note of a proposal, as bad, that has the hyperparameters."""
         if self._items[0].name in config:
             row = self._rows[number] = len(self._rows) + 1
-            for density in self.densities:
+            for density in (*self.densities, *self._outcomes):
                 density.add(self.point(config))
             self.densities[1].enrol(row, True)
+
+    def end(self, number: ProposalId, *, failed: bool) -> None:
+        """Take note of how a proposal ended."""
+        if number in self._rows:
+            self._ended[self._rows[number]] = failed
 
     def point(self, config: Config) -> list[float]:
         """Return where a configuration lies for the densities."""
@@ -198,8 +211,29 @@ class _Group:
                 weight *= of_rows[density.rows]
         points = self._valid(lambda: likely.draw(rng, count, weights[0]))
         ratio = likely.log_density(points, weights[0]) - unlikely.log_density(points, weights[1])
+        if any(self._ended.values()):
+            # Expected improvement is proportional to this (Bergstra et al. 2011, equation 3).
+            ratio = -np.log(GOOD + (1 - GOOD) * np.exp(-ratio)) + self._log_feasible(points)
         # Rounded: processors differ in the last digits.
         return self._units(points[np.argsort(-np.round(ratio, 9), kind="stable")])
+
+    def _log_feasible(self, points: Array) -> Array:
+        """Return logarithms of the probability that a run does not fail.
+
+        Bayes' rule, of a density of failed runs at each point and one of the others.
+        """
+        changed = {row: how for row, how in self._ended.items() if self._enrolled.get(row) != how}
+        for row, failed in changed.items():
+            if row in self._enrolled:
+                self._outcomes[not failed].enrol(row, False)
+            self._outcomes[failed].enrol(row, True)
+        self._enrolled |= changed
+        counts = [np.ones(len(density.rows)) for density in self._outcomes]
+        succeeded, failed = (
+            density.log_density(points, ones) + math.log(len(ones) + 1)
+            for density, ones in zip(self._outcomes, counts, strict=True)
+        )
+        return np.asarray(-np.logaddexp(0.0, failed - succeeded))
 
     def _valid(self, draw: Callable[[], Array]) -> Array:
         """Draw until as many are valid, or return all if none is."""

@@ -184,13 +184,65 @@ def test_what_is_kept_from_ask_to_ask_has_the_bits_of_what_is_built_at_once(name
                 fresh.observe(event)
             assert fresh.ask(np.random.default_rng(number)) == answer
             for mine, theirs in zip(kept._groups, fresh._groups, strict=True):
-                for one, other in zip(mine.densities, theirs.densities, strict=True):
+                pairs = [(mine.densities, theirs.densities), (mine._outcomes, theirs._outcomes)]
+                for one, other in (two for pair in pairs for two in zip(*pair, strict=True)):
                     rows = one.rows
                     np.testing.assert_array_equal(rows, other.rows)
                     np.testing.assert_array_equal(one._factors[rows], other._factors[rows])
                     for column in one._logs:
                         logs = one._logs[column][rows]
                         np.testing.assert_array_equal(logs, other._logs[column][rows])
+
+
+@pytest.mark.parametrize("name", sorted(DISTRIBUTIONS))
+def test_the_probability_of_no_failure_follows_bayes_rule(name, monkeypatch):
+    """From Optuna's densities of the failed and of the others; pending ones are neither."""
+    stable = np.argsort
+    monkeypatch.setattr(
+        np, "argsort", lambda array, **how: stable(array, **{**how, "kind": "stable"})
+    )
+    space = space_of(name)
+    told = results(space, 40)
+    optimizer = informed(space, told)
+    draws = [space.sample(np.random.default_rng(seed)) for seed in range(60)]
+    for group in optimizer._groups:
+        names = [space.names[place] for place in group.places]
+        distributions = {one: DISTRIBUTIONS[name][one] for one in names}
+        tried = [config for config in draws if names[0] in config]
+        asked = {one: np.array([coded(space, one, c[one]) for c in tried]) for one in names}
+        likelihoods = []
+        for failed in (False, True):
+            configs = [
+                config
+                for config, outcome in told
+                if outcome is not None
+                and names[0] in config
+                and isinstance(outcome, Failed) == failed
+            ]
+            density = original(distributions, space, configs, np.ones(len(configs)))
+            likelihoods.append((len(configs) + 1) * np.exp(density.log_pdf(asked)))
+        expected = likelihoods[0] / (likelihoods[0] + likelihoods[1])
+        found = group._log_feasible(np.array([group.point(config) for config in tried]))
+        np.testing.assert_allclose(np.exp(found), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("fails", [lambda c: c["x"] > 2 / 3, lambda c: c["y"] < 1 / 3])
+def test_where_a_third_of_the_space_fails_few_proposals_do(fails):
+    """Random draws fail in a third; here at most a tenth of those after the fortieth, of three studies."""
+    late = []
+    for seed in range(3):
+        optimizer = make("tpe", CONTINUOUS, horizon=10)
+        for number in range(80):
+            proposal = optimizer.ask(np.random.default_rng([seed, number]))
+            optimizer.observe(Proposed(number, proposal))
+            config = proposal.config
+            value = -((config["x"] - 0.4) ** 2) - (config["y"] - 0.6) ** 2
+            outcome = Scored(number, (value,), reached=10)
+            if fails(config):
+                outcome = Failed(number, Status.OUT_OF_MEMORY, (-1.0,))
+            optimizer.observe(outcome)
+            late += [fails(config)] * (number >= 40)
+    assert np.mean(late) <= 0.1
 
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
@@ -314,8 +366,12 @@ def test_of_the_candidates_the_most_promising_valid_one_is_proposed(name, monkey
         )
         vectors = np.full((24, len(space.names)), 0.5)
         vectors[:, optimizer._groups[0].places] = units
-        best_first = [ratios(optimizer, space, make_config(vector))[0] for vector in vectors]
-        assert best_first == pytest.approx(sorted(best_first, reverse=True))
+        configs = [make_config(vector) for vector in vectors]
+        ratio = np.array([ratios(optimizer, space, config)[0] for config in configs])
+        points = np.array([optimizer._groups[0].point(config) for config in configs])
+        best_first = -np.log(0.1 + 0.9 * np.exp(-ratio))
+        best_first += optimizer._groups[0]._log_feasible(points)
+        assert best_first.tolist() == pytest.approx(sorted(best_first, reverse=True))
 
 
 def test_a_run_in_flight_keeps_the_next_proposals_away():
