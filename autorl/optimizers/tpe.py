@@ -229,11 +229,11 @@ class _Group:
             self._outcomes[failed].enrol(row, True)
         self._enrolled |= changed
         counts = [np.ones(len(density.rows)) for density in self._outcomes]
-        succeeded, failed = (
+        of_others, of_failed = (
             density.log_density(points, ones) + math.log(len(ones) + 1)
             for density, ones in zip(self._outcomes, counts, strict=True)
         )
-        return np.asarray(-np.logaddexp(0.0, failed - succeeded))
+        return np.asarray(-np.logaddexp(0.0, of_failed - of_others))
 
     def _valid(self, draw: Callable[[], Array]) -> Array:
         """Draw until as many are valid, or return all if none is."""
