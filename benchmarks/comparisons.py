@@ -159,18 +159,13 @@ def corrected(scores: Mapping[str, NDArray[np.float64]], baseline: str) -> dict[
         scores: paired values of each method, raveled.
         baseline: the method that the others are compared with.
     """
-    from scipy.stats import wilcoxon
+    from autorl.statistics import holm, signed_rank
 
     others = [name for name in scores if name != baseline]
     if not others:
         return {}
-    differences = [(scores[name] - scores[baseline]).ravel() for name in others]
-    raw = np.array([wilcoxon(values, zero_method="pratt").pvalue for values in differences])
-    # Holm: ascending, the j-th of m times m - j + 1; never below the one before it, at most 1.
-    order = np.argsort(raw)
-    stepped = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
-    adjusted = np.minimum(stepped, 1.0)
-    return {others[place]: float(p) for place, p in zip(order, adjusted, strict=True)}
+    raw = [signed_rank((scores[name] - scores[baseline]).ravel()) for name in others]
+    return dict(zip(others, map(float, holm(raw)), strict=True))
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""The command compare: studies, or optimizers on a file, side by side."""
+"""The command compare: studies, or methods of a file, side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,17 +13,28 @@ from autorl.cli.progress import Way
 from autorl.cli.report import page_place, write_page
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.core.types import InputError, StudyError
-from autorl.report.comparison import compare_results, comparison_dict, comparison_text
+from autorl.report.comparison import (
+    Comparison,
+    Finished,
+    Scale,
+    compare_results,
+    comparison_dict,
+    comparison_latex,
+    comparison_text,
+)
+from autorl.report.methods_page import methods_html
 from autorl.report.reading import check_folder, studies_below
-from autorl.report.studies import compare_studies
+from autorl.report.studies import compare_studies, protocol_differences, text_of
 from autorl.report.studies import comparison_dict as studies_dict
 from autorl.report.studies import comparison_text as studies_text
 from autorl.report.studies_page import comparison_html
-from autorl.study import Result
+from autorl.store.outputs import free_output
+from autorl.study.budget import Spent
 from autorl.study.folder.opening import create_or_open
 from autorl.study.setup import check, trainer_loader
-from autorl.study.spec import OptimizerSection, Spec
-from autorl.study.tuner import read_study
+from autorl.study.spec import Spec
+from autorl.study.spec.comparison import Cell, read_comparison
+from autorl.study.spec.study_file import is_file
 
 
 def compare(
@@ -35,68 +46,88 @@ def compare(
     settings: Settings = None,
     unequal: bool = False,
     html: Path | None = None,
+    latex: Path | None = None,
     replace: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare studies or optimizers on held-out seeds.
+    """Compare studies, or methods on tasks, on held-out seeds.
 
     Studies: test scores with intervals, in pairs on the seeds they share, and what they cost.
-    Unequal budgets, spaces, seeds or evaluations are refused without --unequal.
+    Unequal budgets, spaces of a trainer, seeds or evaluations are refused without --unequal.
 
-    Optimizers on a file: equal budgets, test scores with intervals, average ranks over study
-    seeds. Every study is a folder <out>/<optimizer>/seed-<n>. The same command goes on where it was
-    interrupted; finished studies are only read. An optimizer the file names keeps its options, the
-    others have their defaults.
+    A file: the methods and tasks of its section `compare`, or --optimizers on its own task, at equal
+    budgets; test scores with intervals, ranks and their tests, performance profiles. Every study is
+    a folder <out>/<method>/<task>/seed-<n>. The same command goes on where it was interrupted;
+    finished studies are only read. An optimizer the file names keeps its options, the others have
+    their defaults.
 
     Options:
-        sources: Folders of studies (or with studies in them); or a study file or search space, with
-            --optimizers.
-        optimizers: Of a study file: their names, with commas: random,tpe.
-        repeats: Studies for each optimizer, each with a seed of its own; default 3.
+        sources: Folders of studies (or with studies in them); or a study file or search space.
+        optimizers: Of a file: methods by the names of optimizers, with commas: random,tpe.
+        repeats: Studies for each method and task, each with a seed of its own; default 3.
         out: Folder of the studies; default studies/<name>-compare.
         unequal: Of studies: compare them although budgets, spaces or seeds differ, and say so.
-        html: Of studies: also write a report, one HTML file.
+        html: Also write a report, one HTML file.
+        latex: Of a file: also write the table of test scores for LaTeX, with booktabs.
     """
-    if optimizers is None:
+    place = None if html is None else page_place(html, replace)
+    if optimizers is None and not is_file(sources[0]):
         options = {"--repeats": repeats, "--out": out, "--workers": workers, "--set": settings}
-        for name, value in options.items():
+        for name, value in {**options, "--latex": latex}.items():
             if value is not None:
-                raise InputError("is for a study file with --optimizers", key=name)
-        place = None if html is None else page_place(html, replace)
+                raise InputError("is for a study file with methods", key=name)
         _compare_folders(sources, place, unequal=unequal, as_json=as_json)
         return
     if len(sources) != 1:
         raise InputError(f"expected one study file, got {len(sources)}", key="FILE")
-    if unequal or html is not None:
-        key = "--unequal" if unequal else "--html"
-        raise InputError("is for folders of studies, without --optimizers", key=key)
+    if unequal:
+        raise InputError("is for folders of studies", key="--unequal")
+    table = None if latex is None else free_output(latex, (".tex",), replace=replace)
     # Named twice, an optimizer would have two rows of the same studies.
-    names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
-    if len(names) < 2:
-        raise InputError(
-            f"expected at least two optimizers, got {optimizers!r}", key="--optimizers"
-        )
-    base = read_study(sources[0], overrides_of(settings))
-    folder = out or STUDIES / f"{base.name}-compare"
-    # From the file's own seed on, so that its own study is one of them.
-    seeds = range(base.seed, base.seed + (repeats or 3))
-    specs = {(name, seed): _variant(base, name, seed) for name in names for seed in seeds}
-    for name in names:
-        # The studies of an optimizer differ in their seed alone: one of them is checked.
-        spec = specs[name, seeds[-1]]
-        check(spec, trainer_loader(spec))
-    results, charged = _run_all(specs, folder, Way(workers, as_json, quiet))
-    comparison = compare_results(results, charged, base.seed, len(seeds))
-    if as_json:
+    named = dict.fromkeys(name.strip() for name in (optimizers or "").split(",") if name.strip())
+    flags = {"methods": list(named) or None, "repeats": repeats}
+    stated = {key: value for key, value in flags.items() if value is not None}
+    section, specs = read_comparison(sources[0], overrides_of(settings), stated)
+    folder = out or STUDIES / f"{Path(sources[0]).stem}-compare"
+    way = Way(workers, as_json, quiet)
+    comparison = run_comparison(specs, folder, way, section.scale)
+    if place is not None:
+        write_page(place, methods_html(comparison), err=as_json)
+    if table is not None:
+        write_page(table, comparison_latex(comparison), err=as_json)
+    if any(len(row.tests) < comparison.repeats for row in comparison.rows):
+        # Last, so that whoever gets the exit code has the table too.
+        raise typer.Exit(1)
+
+
+def run_comparison(
+    specs: Mapping[Cell, Spec], folder: Path, way: Way, scales: Mapping[str, Scale]
+) -> Comparison:
+    """Run the studies of a comparison, those that are over apart, and print its tables.
+
+    Raises:
+        InputError: methods of a task differ in more than trainer, space and optimizer.
+    """
+    by_task: dict[str, dict[str, Spec]] = {}
+    for cell, spec in specs.items():
+        # The studies of a method differ in their seed alone: one of them is checked.
+        by_task.setdefault(cell.task, {})[cell.method] = spec
+    for task, methods in by_task.items():
+        unspent = {name: (spec, Spent(0, 0, 0.0, 0.0)) for name, spec in methods.items()}
+        differences = [it for it in protocol_differences(unspent) if it.part != "space"]
+        if differences:
+            where = f" on {task}" if task else ""
+            raise InputError(f"differ{where} in {text_of(differences)}", key="compare.methods")
+        for spec in methods.values():
+            check(spec, trainer_loader(spec))
+    studies = _run_all(specs, folder, way)
+    comparison = compare_results(studies, min(cell.seed for cell in specs), scales)
+    if way.as_json:
         print_json(comparison_dict(comparison))
     else:
         say(comparison_text(comparison))
-    for by_seed in results.values():
-        usable = [result for result in by_seed.values() if not result.problem]
-        if len(usable) < len(seeds):
-            # Last, so that whoever gets the exit code has the table too.
-            raise typer.Exit(1)
+    return comparison
 
 
 def _compare_folders(
@@ -113,22 +144,21 @@ def _compare_folders(
         write_page(place, comparison_html(studies), err=as_json)
 
 
-def _run_all(
-    specs: Mapping[tuple[str, int], Spec], folder: Path, way: Way
-) -> tuple[dict[str, dict[int, Result]], dict[str, dict[int, int]]]:
-    """Run studies, and return results and steps charged by optimizer and seed."""
-    results: dict[str, dict[int, Result]] = {name: {} for name, _ in specs}
-    charged: dict[str, dict[int, int]] = {name: {} for name, _ in specs}
-    for (name, seed), spec in specs.items():
-        place = folder / _folder_name(name) / f"seed-{seed}"
+def _run_all(specs: Mapping[Cell, Spec], folder: Path, way: Way) -> dict[Cell, Finished | None]:
+    """Run studies, and return the result of each and the steps it was charged."""
+    studies: dict[Cell, Finished | None] = {}
+    for cell, spec in specs.items():
+        place = folder / cell.place
         if not way.quiet:
-            say_line(f"{name}, study seed {seed}: {place}", err=way.as_json)
+            where = f"{cell.method} on {cell.task}" if cell.task else cell.method
+            say_line(f"{where}, study seed {cell.seed}: {place}", err=way.as_json)
         study = create_or_open(spec, place, option="--out")
+        studies[cell] = None
         try:
-            results[name][seed] = run_study(study, way)
-            charged[name][seed] = study.driver.charges.steps
-            if results[name][seed].problem:
-                say(f"autorl: {place}: {results[name][seed].problem}", err=True)
+            result = run_study(study, way)
+            studies[cell] = result, study.driver.charges.steps
+            if result.problem:
+                say(f"autorl: {place}: {result.problem}", err=True)
         except StudyError as error:
             # One study without a result does not end the others: the table says that it is missing.
             say_line(f"autorl: {error}", err=True)
@@ -136,7 +166,7 @@ def _run_all(
             raise stopped(error, "the same command goes on") from None
         finally:
             study.close()
-    return results, charged
+    return studies
 
 
 def _studies_in(folder: Path) -> list[Path]:
@@ -145,26 +175,8 @@ def _studies_in(folder: Path) -> list[Path]:
     Raises:
         InputError: there is none.
     """
-    check_folder(folder, " (a study file needs --optimizers)")
+    check_folder(folder, " (a search space needs --optimizers)")
     studies = list(studies_below(folder))
     if not studies:
         raise InputError("holds no study", file=str(folder))
     return studies
-
-
-def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
-    """Give the study under another optimizer and study seed."""
-    named = base.optimizer.name == optimizer
-    changes: dict[str, Any] = {
-        "optimizer": base.optimizer if named else OptimizerSection(name=optimizer),
-        "seed": seed,
-        "name": f"{base.name}-{optimizer}-{seed}",
-    }
-    if base.storage is not None:
-        changes["storage"] = f"{base.storage}/{_folder_name(optimizer)}/seed-{seed}"
-    return base.changed(**changes)
-
-
-def _folder_name(optimizer: str) -> str:
-    # `module:Class` has a colon, which Windows forbids in a file name.
-    return optimizer.replace(":", "-")

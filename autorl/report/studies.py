@@ -179,11 +179,14 @@ def comparison_text(comparison: StudyComparison) -> str:
 def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[object]]]:
     """Make header and rows of the studies."""
     rows = []
+    trainers = {study.name: trainers_of(study.spec) for study in comparison.studies}
+    several = len(set(trainers.values())) > 1
     for study in comparison.studies:
         result = study.result
         default = result.default.test if result.default else None
         cells = {
             "study": study.name,
+            **({"trainer": trainers[study.name]} if several else {}),
             "optimizer": study.spec.optimizer.name,
             "test (IQM)": number(study.iqm),
             "interval": interval_text(study.interval),
@@ -229,6 +232,7 @@ def comparison_dict(comparison: StudyComparison) -> dict[str, Any]:
             "studies": [
                 {
                     "study": study.name,
+                    "trainer": trainers_of(study.spec),
                     "optimizer": study.spec.optimizer.name,
                     "state": study.state,
                     "test": study.iqm,
@@ -388,14 +392,25 @@ def protocol_differences(studies: Mapping[str, tuple[Spec, Spent]]) -> list[Diff
     protocols = {name: _protocol(spec, spent) for name, (spec, spent) in studies.items()}
     differences = []
     spaces = {name: spec.search_space for name, (spec, _) in studies.items()}
+    trainers = {name: trainers_of(spec) for name, (spec, _) in studies.items()}
     for part in next(iter(protocols.values())):
         values = {name: protocol[part] for name, protocol in protocols.items()}
         if len(set(values.values())) < 2:
             continue
         if part == "space":
+            # Another trainer has a space of its own: the two are one method.
+            if len(set(zip(values.values(), trainers.values(), strict=True))) == len(
+                set(trainers.values())
+            ):
+                continue
             values = _spaces(spaces)
         differences.append(Difference(part, values, fatal=part == "objective"))
     return differences
+
+
+def trainers_of(spec: Spec) -> str:
+    """Name the trainers of a study."""
+    return ", ".join(trainer.name for trainer in spec.trainers.values())
 
 
 def _protocol(spec: Spec, spent: Spent) -> dict[str, str]:

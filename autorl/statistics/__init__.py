@@ -24,10 +24,17 @@ from autorl.statistics.bootstrap import (
 )
 from autorl.statistics.comparison import (
     average_ranks,
+    critical_difference,
+    friedman,
+    holm,
     improvement_interval,
     min_max,
+    optimality_gap,
+    performance_profile,
     probability_of_improvement,
+    profile_band,
     ranks,
+    signed_rank,
 )
 from autorl.statistics.coverage import FEW_RUNS, level_text, measured_coverage
 from autorl.statistics.reductions import Reduction, auc, best, last, mean_last, parse_reduction
@@ -43,8 +50,11 @@ __all__ = [
     "average_ranks",
     "best",
     "bootstrap_interval",
+    "critical_difference",
     "cvar",
     "difference_interval",
+    "friedman",
+    "holm",
     "improvement_interval",
     "iqm",
     "last",
@@ -54,13 +64,17 @@ __all__ = [
     "measured_coverage",
     "median",
     "min_max",
+    "optimality_gap",
     "parse_aggregate",
     "parse_reduction",
+    "performance_profile",
     "probability_of_improvement",
+    "profile_band",
     "quantile",
     "ranking",
     "ranks",
     "select",
     "sequential_test",
+    "signed_rank",
     "student_interval",
 ]

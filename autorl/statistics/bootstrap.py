@@ -65,13 +65,19 @@ def bootstrap_distribution(
         ValueError: fewer than 2 runs (one run says nothing about the spread), scores not finite,
             resamples < 1.
     """
-    table = _resampleable(scores, "scores")
     reduce = parse_aggregate(aggregate).stacked
-    parts = [
-        reduce(_take(table, _indices(table.shape, size, rng)))
-        for size in _chunks(resamples, table.size)
-    ]
-    return np.concatenate(parts)
+    return np.concatenate([reduce(stack) for stack in resampled(scores, rng, resamples)])
+
+
+def resampled(scores: npt.ArrayLike, rng: np.random.Generator, resamples: int) -> Iterator[Array]:
+    """Yield stratified resamples of scores in stacks of shape (b, n, m).
+
+    Raises:
+        ValueError: as `bootstrap_distribution`.
+    """
+    table = _resampleable(scores, "scores")
+    for size in _chunks(resamples, table.size):
+        yield _take(table, _indices(table.shape, size, rng))
 
 
 def bootstrap_interval(

@@ -11,9 +11,11 @@ import pytest
 from report_support import STUDY, run_study
 
 from autorl.core.types import InputError
-from autorl.report.studies import compare_studies
+from autorl.report.studies import compare_studies, protocol_differences
 from autorl.report.studies_page import comparison_html
 from autorl.statistics import iqm
+from autorl.study.budget import Spent
+from autorl.study.spec import load_spec
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,25 @@ UNEQUAL = {
         "score (random: last of a run, mean over seeds; other: auc of a run, mean over seeds)",
     ),
 }
+
+
+def test_the_space_of_another_trainer_is_no_difference():
+    """PPO and SAC at equal budgets are an equal comparison; two spaces of PPO are none."""
+    study = {
+        "environment": "Pendulum-v1",
+        "fidelity": {"steps": 20_000, "evaluations": 4},
+        "budget": {"runs": 8},
+        "optimizer": "random",
+    }
+    ppo, sac = (
+        load_spec({**study, "trainer": f"population/{name}", "space": f"population/{name}-small"})
+        for name in ("ppo", "sac")
+    )
+    spent = Spent(0, 0, 0.0, 0.0)
+    assert protocol_differences({"ppo": (ppo, spent), "sac": (sac, spent)}) == []
+    other = ppo.changed(space={"learning_rate": "log(1e-4, 1e-2)"})
+    found = protocol_differences({"ppo": (ppo, spent), "sac": (sac, spent), "o": (other, spent)})
+    assert [it.part for it in found] == ["space"]
 
 
 @pytest.mark.parametrize("part", UNEQUAL)

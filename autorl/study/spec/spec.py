@@ -398,7 +398,7 @@ class Spec(sections.Section):
         copy = self.model_copy(update=sections)
         # `model_copy` keeps what cached properties hold.
         for name in (
-            *("plan", "search_space", "evaluation_steps", "evaluation_interval"),
+            *("plan", "spaces", "search_space", "evaluation_steps", "evaluation_interval"),
             *("longest_episode", "resources_by_algorithm"),
         ):
             copy.__dict__.pop(name, None)

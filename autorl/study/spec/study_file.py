@@ -64,7 +64,9 @@ def load_spec(
     if not isinstance(source, Mapping):
         data.setdefault("name", Path(source).stem)
     for key, value in (overrides or {}).items():
-        _override(data, key, value)
+        override(data, key, value)
+    if data.pop("compare", None) is not None:
+        raise document.error("is of several studies, for `autorl compare FILE`", "compare")
     write_out(data)
     written = plain(data)
     with _located(document):
@@ -125,7 +127,12 @@ def _validated(data: object, document: Document) -> Spec:
         raise first_problem(error, document, Spec) from None
 
 
-def _override(data: Content, key: str, value: object) -> None:
+def override(data: Content, key: str, value: object) -> None:
+    """Lay the value of a dotted key on the content of a study file, in place.
+
+    Raises:
+        InputError: a part of the key before the last is no mapping.
+    """
     *parents, last = key.split(".")
     write_out(data)
     place: Any = data
