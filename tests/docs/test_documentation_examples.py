@@ -27,6 +27,7 @@ from autorl.core.types import InputError
 from autorl.population.task_families import read_task_family
 from autorl.report.plan import make_plan
 from autorl.study.building import plan_build
+from autorl.study.spec.comparison import read_comparison
 from autorl.study.tuner import read_study
 
 PAGES = sorted(
@@ -175,6 +176,8 @@ def check_yaml(block, folder):
         assert len(autorl.load_space(file)) > 0
     elif {"parameters", "purpose"} <= set(data):
         assert len(read_task_family(file).environments()) == data["count"]
+    elif "compare" in data:
+        assert read_comparison(str(file), {}, {})[1]
     elif "landscape" in data:
         assert plan_build(file, study=folder / "of-a-build").spec.plan.tuning
     else:
