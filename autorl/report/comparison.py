@@ -359,7 +359,7 @@ def comparison_latex(comparison: Comparison) -> str:
     best = {}
     for task, (zero, one) in (overall.scales if overall else {}).items():
         scores = [row.test for row in comparison.rows if row.task == task and row.test is not None]
-        best[task] = max(scores, key=lambda score, sign=one - zero: sign * score)
+        best[task] = max(scores) if one >= zero else min(scores)
     for method in methods:
         texts = [_tex(method)]
         for task in tasks:
@@ -370,7 +370,7 @@ def comparison_latex(comparison: Comparison) -> str:
             if row.interval is not None:
                 texts[-1] += f" {interval_text(row.interval)}"
         ranks = [it.rank for it in overall.standings if it.method == method] if overall else []
-        lines.append(" & ".join([*texts, *map(number, ranks or [None])]) + r" \\")
+        lines.append(" & ".join([*texts, number(ranks[0] if ranks else None)]) + r" \\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from autorl.core.plain_text import number
@@ -70,11 +68,11 @@ def _scores(comparison: Comparison, task: str) -> Chart:
         for place, row in enumerate(rows)
         for seed, score in row.tests.items()
     ]
-    band: Sequence[np.ndarray] = np.array([interval_bounds(row.interval) for row in rows]).T
+    low, high = np.array([interval_bounds(row.interval) for row in rows]).T
     means = [np.nan if row.test is None else row.test for row in rows]
     marks = (
         Line.through("single studies", singles, marker="o", joined=False, muted=True),
-        Line.dots("IQM, interval", range(len(rows)), means, names, (band[0], band[1])),
+        Line.dots("IQM, interval", range(len(rows)), means, names, (low, high)),
     )
     title = f"Test scores{f' on {task}' if task else ''}"
     about = "The incumbent of each study on held-out seeds."
