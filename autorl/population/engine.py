@@ -257,13 +257,15 @@ def fork(state: State, key: int) -> State:
     return copied
 
 
-def set_environments(state: State, environment: Environment, n_envs: int) -> bool:
-    """Give the member `n_envs` fresh environments if it has another number.
+def set_environments(
+    state: State, environment: Environment, n_envs: int, *, anew: bool = False
+) -> bool:
+    """Give the member `n_envs` fresh environments if it has another number, or `anew`.
 
-    Returns whether it had.
+    Returns whether it got them.
     """
     member: Member = state["member"]
-    if len(member.states) == n_envs:
+    if len(member.states) == n_envs and not anew:
         return False
     state["member"] = member._replace(
         states=environment.states(n_envs), episodes=np.full((n_envs, 2), -1.0)

@@ -12,10 +12,11 @@ import yaml
 from autorl.core.plain_text import one_of, shortened, shown
 from autorl.core.shipped import shipped_folder
 from autorl.core.types import InputError
+from autorl.space import simplex
 from autorl.space.define import define_space
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended, parts_of
-from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
+from autorl.space.hyperparameter import Hyperparameter, check_name
 from autorl.space.schedules import expand
 from autorl.space.short_form import long_form
 from autorl.space.space import Space
@@ -29,6 +30,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "categorical": _DISCRETE,
     "ordinal": _DISCRETE,
     "constant": ("type", "value"),
+    "simplex": ("type", "size", "default", "changeable"),
 }
 
 
@@ -162,11 +164,15 @@ def read_space(definition: object, constants: Mapping[str, float] | None = None)
     hyperparameters: list[Hyperparameter] = []
     conditions: dict[str, Any] = {}
     for name, entry in parts["hyperparameters"].items():
-        (hyperparameter, *helpers), schedule_conditions = read_hyperparameter(name, entry)
-        hyperparameters += [hyperparameter, *helpers]
-        inherited = {helper.name: texts[name] for helper in helpers if name in texts}
+        made, schedule_conditions = read_hyperparameter(name, entry)
+        hyperparameters += made
+        helpers = [item.name for item in made if item.name != name]
+        inherited = {helper: texts[name] for helper in helpers if name in texts}
         # Hyperparameters of a schedule are active only where the scheduled one is.
         conditions |= {**inherited, **schedule_conditions}
+        # Weights are nothing beside the floats that stand for them.
+        if len(helpers) == len(made):
+            texts = {child: text for child, text in texts.items() if child != name}
     for name, text in texts.items():
         conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text
     names = {item.name for item in hyperparameters}
@@ -186,8 +192,9 @@ def read_hyperparameter(
 ) -> tuple[list[Hyperparameter], dict[str, str]]:
     """Read an entry under `hyperparameters:`.
 
-    A schedule adds `.shape`, `.end` and a condition. The type may be left out where `choices`
-    (categorical) or `value` (constant) say it, and short forms (`space/short_form.py`) imply it.
+    A schedule adds `.shape`, `.end` and a condition; weights are several floats
+    (`space/simplex.py`). The type may be left out where `choices` (categorical) or `value`
+    (constant) say it, and short forms (`space/short_form.py`) imply it.
 
     Raises:
         InputError: `key` names the field.
@@ -196,9 +203,9 @@ def read_hyperparameter(
     path = f"hyperparameters.{name}"
     entry = _mapping(long_form(name, definition), path)
     kind = entry.get("type") or _inferred(entry, path)
-    if kind not in KINDS:
+    if kind not in _KEYS:
         raise InputError(
-            f"expected one of {', '.join(KINDS)}, got {shown(kind)}", key=f"{path}.type"
+            f"expected one of {', '.join(_KEYS)}, got {shown(kind)}", key=f"{path}.type"
         )
     for field in entry:
         if field not in _KEYS[kind]:
@@ -213,6 +220,8 @@ def read_hyperparameter(
         raise InputError(
             f"expected true or false, got {shown(options['changeable'])}", key=f"{path}.changeable"
         )
+    if kind == "simplex":
+        return simplex.expand(name, _required(entry, "size", path), **options), {}
     if kind in ("categorical", "ordinal"):
         choices = _required(entry, "choices", path)
         if not isinstance(choices, list | tuple):
@@ -254,7 +263,7 @@ def _inferred(entry: Mapping[str, object], path: str) -> str:
     if "value" in entry and "choices" not in entry:
         return "constant"
     raise InputError(
-        f"a type is needed: one of {', '.join(KINDS)}; an interval in short: log(1e-5, 1e-2)",
+        f"a type is needed: one of {', '.join(_KEYS)}; an interval in short: log(1e-5, 1e-2)",
         key=f"{path}.type",
     )
 

@@ -23,6 +23,7 @@ from autorl.executors.devices import Capacity, most_at_once, shortage
 from autorl.executors.worker import Load, from_folder
 from autorl.optimizers import BaseOptimizer
 from autorl.space import Space
+from autorl.space.simplex import whole_name, with_weights
 from autorl.statistics.evaluation import COST_METRICS
 from autorl.store.cache import cache_bound
 from autorl.store.folder import JOBS
@@ -33,7 +34,7 @@ from autorl.study.spec.checks import check_against_space, paid_configurations, s
 from autorl.study.spec.optimizer import optimizer_of
 from autorl.trainers import Trainer
 from autorl.trainers.contract import FixedValue
-from autorl.trainers.shared import check_names
+from autorl.trainers.shared import ENVIRONMENT, base_name, check_names
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
 _LOOKED_AT = 64
@@ -72,9 +73,17 @@ def _check(spec: Spec, load: Load) -> None:
         prefix = f"{algorithm}." if algorithm else ""
         of_trainer = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         loaded = load(trainer)
+        # A landscape has the floats of weights.
+        if not spec.info(trainer).replays_landscape:
+            of_trainer = set(map(whole_name, of_trainer))
+        of_task = [name for name in of_trainer if base_name(name) == ENVIRONMENT]
+        if of_task and not spec.info(trainer).takes_task:
+            message = f"{trainer.name} trains in the study's own task, which {min(of_task)} changes"
+            raise InputError(message, key="space")
         check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
         loaded.check(spec.environment.resolve(), of_trainer)
-        loaded.check_model(spec.environment.resolve(), spec.spaces[algorithm].default())
+        for config in _examined(spec.spaces[algorithm]):
+            loaded.check_model(spec.environment.resolve(), with_weights(config))
         if not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
@@ -98,6 +107,17 @@ def _check(spec: Spec, load: Load) -> None:
         RemoteFolder(spec.storage)
         cache_bound()
     _check_executor(spec)
+
+
+def _examined(space: Space) -> list[Config]:
+    """Return the default configuration, and those at both ends of what changes the task."""
+    of_task = [base_name(name) == ENVIRONMENT for name in space.names]
+    ends = [
+        space.from_unit([end if changes else math.nan for changes in of_task])
+        for end in (0.0, 1.0)
+        if any(of_task)
+    ]
+    return [space.default(), *filter(space.is_valid, ends)]
 
 
 def _check_executor(spec: Spec) -> None:
@@ -195,7 +215,10 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
         prefix = f"{algorithm}." if algorithm else ""
         changes = load(trainer).changes
         marked = (name for name in spec.search_space.changeable if name.startswith(prefix))
-        allowed.update(name for name in marked if name.removeprefix(prefix) in changes)
+        own = {name: whole_name(name.removeprefix(prefix)) for name in marked}
+        allowed.update(
+            name for name, part in own.items() if part in changes or base_name(part) in changes
+        )
     return frozenset(allowed)
 
 

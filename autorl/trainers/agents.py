@@ -13,7 +13,6 @@ from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError
 from autorl.store.outputs import zip_target
 from autorl.trainers.contract import ExportedModel, Trainer
 from autorl.trainers.sb3.algorithms import ALGORITHMS
-from autorl.trainers.sb3.wrappers import weights_of
 from autorl.trainers.shared import search_folders
 
 _NORMALISER = ".vecnormalize.pkl"
@@ -129,7 +128,6 @@ class AgentTrainer(Trainer):
             bool(options.get("deterministic", True)),
             1,
             search_folders(self.kwargs),
-            weights_of(options),
             shown,
         )
         for _, returned, length, *_ in episodes:

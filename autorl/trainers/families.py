@@ -44,6 +44,7 @@ class AgentInfo(TrainerInfo):
 
     step_unit: StepUnit | None = "environment_steps"
     takes_n_envs = True
+    takes_task = True
     machinery: Machinery = PYTHON
 
     def relative_cost(
@@ -323,6 +324,7 @@ class CommandInfo(TrainerInfo):
     target = "autorl.trainers.command:CommandTrainer"
     description = "any script: flags or a config file in, metrics out"
     of_user = True
+    takes_task = True  # a name means what the script makes of it
 
     def user_files(self, trainer: TrainerSpec) -> list[str]:
         """Return the words of the command.
@@ -345,6 +347,7 @@ class FunctionInfo(TrainerInfo):
     target = "autorl.trainers.trial_function:make"
     description = "a Python function: python:module:function"
     of_user = True
+    takes_task = True
     default_metric = "value"
 
     def default_sections(
@@ -365,6 +368,7 @@ class LookUpInfo(TrainerInfo):
     target = "autorl.trainers.replay:make_tabular"
     executor: Executor = "in_process"
     replays_landscape = True
+    takes_task = True
 
     def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         """Name the landscape by its absolute folder.

@@ -22,7 +22,7 @@ from autorl.core.types import EnvironmentSpec, InputError
 from autorl.population.gymnasium_variants import make
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
-from autorl.trainers.sb3.wrappers import PACKAGE
+from autorl.trainers.sb3.wrappers import PACKAGE, REWARD_WEIGHTS, WeightedReward, components
 
 
 def wrapped(
@@ -85,6 +85,8 @@ def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
 def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     """Make the task of an environment as `gymnasium.make` does, perhaps a variant.
 
+    A reward that is a vector becomes a number, weighted by the argument `reward_weights`.
+
     Raises:
         InputError: the id, its module or a library it needs is missing, or its arguments are wrong.
     """
@@ -104,8 +106,14 @@ def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     # Gymnasium's checker stops at a reward that is a vector.
     of_vectors = spec.id.partition(":")[0] == PACKAGE
     options = {"disable_env_checker": True} if of_vectors else {}
+    arguments = {**options, **plain(spec.kwargs)}
+    weights = arguments.pop(REWARD_WEIGHTS, None)
     try:
-        return make(spec.id, **{**options, **plain(spec.kwargs)})
+        task = make(spec.id, **arguments)
+        if components(task):
+            return WeightedReward(task, weights)
+        # Any other may have an argument of this name for itself.
+        return task if weights is None else make(spec.id, **arguments, reward_weights=weights)
     except ModuleNotFoundError as error:
         raise InputError(
             f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"

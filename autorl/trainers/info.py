@@ -91,6 +91,7 @@ class TrainerInfo:
         of_user: whether it runs the user's code, which is looked for beside the study file.
         replays_landscape: whether it answers from a landscape, its option `landscape`.
         takes_n_envs: whether `n_envs` is a hyperparameter as well as a key of the environment.
+        takes_task: whether hyperparameters may change the task trained in (`trained_task`).
         estimates_by_training: whether a few runs trained here tell what many cost.
         packages: whose versions a session records beside those every study does.
         default_metric: of an objective that names none.
@@ -105,6 +106,7 @@ class TrainerInfo:
     of_user: bool = False
     replays_landscape: bool = False
     takes_n_envs: bool = False
+    takes_task: bool = False
     estimates_by_training: bool = False
     packages: tuple[str, ...] = ()
     default_metric: str | None = None

@@ -54,8 +54,9 @@ from autorl.trainers.outside_environments import (
 )
 from autorl.trainers.saved_state import load as load_state
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.shared import Course, check_rollout, check_start, schedule_parts
+from autorl.trainers.shared import ENVIRONMENT, Course, check_rollout, check_start, schedule_parts
 from autorl.trainers.shared import check_names as check_options
+from autorl.trainers.trained_task import beside_task, faults_of_space, of_task, trained_task
 
 
 class PopulationTrainer(AgentTrainer):
@@ -83,7 +84,7 @@ class PopulationTrainer(AgentTrainer):
         parts = schedule_parts(
             name for name, setting in settings if setting.change and setting.scheduled
         )
-        return {**changes, **dict.fromkeys(parts, "apply")}
+        return {**changes, **dict.fromkeys([*parts, ENVIRONMENT], "apply")}
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -99,9 +100,16 @@ class PopulationTrainer(AgentTrainer):
         The environment must be native, the user's own `Environment`, or one of Gymnasium whose
         spaces fit the algorithm.
         """
-        check_names(self.algorithm.settings, hyperparameters)
+        names = dict.fromkeys(sorted(hyperparameters))
+        check_names(self.algorithm.settings, beside_task(names))
+        trained_task(environment, names)
         with faults_in_one_line(environment):
             self._environment(environment)
+
+    def check_model(self, environment: EnvironmentSpec, config: Config) -> None:
+        """Check that an agent of the task a configuration trains in can act in the study's own."""
+        with faults_of_space(config), faults_in_one_line(environment):
+            self._trained_in(environment, config, self._environment(environment))
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return tuple(FixedValue(name, (name,), value) for name, value in self.kwargs.items())
@@ -121,7 +129,8 @@ class PopulationTrainer(AgentTrainer):
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         course = Course(segment, report)
         check_start(segment)
-        environment = self._environment(segment.environment)
+        own = self._environment(segment.environment)
+        environment = self._trained_in(segment.environment, segment.config, own)
         # CPU time of this thread: on the executor `threads` others train in the same process. A
         # vector has threads of its own, and a process to itself.
         together = getattr(environment, "make_vector", None) is not None
@@ -132,14 +141,14 @@ class PopulationTrainer(AgentTrainer):
         n_envs = int(hp.n_envs)
         length = "train_freq" if "train_freq" in self.algorithm.settings else "n_steps"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
-        state, parent, notes = self._state(segment, environment, hp)
+        state, parent, notes = self._state(segment, own, environment, hp)
         applied = self._applied(segment, hp)
         of_worlds: list[bytes] = []
         with worlds_of(environment, state) as worlds:
             notes += _resume(worlds, segment, parent)
             bound = self.algorithm.bind(state, environment, hp, worlds)
             try:
-                course.problem = self._advance(course, bound, state, environment, stride)
+                course.problem = self._advance(course, bound, state, own, stride)
             except NotFiniteError as error:
                 course.problem = str(error)
             if worlds is not None and segment.save and not course.problem:
@@ -147,7 +156,7 @@ class PopulationTrainer(AgentTrainer):
         return course.outcome(
             engine.steps(state),
             applied,
-            lambda: self._save(segment, state, environment, of_worlds),
+            lambda: self._save(segment, state, own, of_worlds),
             notes=notes,
             cost={"cpu_seconds": cpu_clock() - cpu},
         )
@@ -202,7 +211,7 @@ class PopulationTrainer(AgentTrainer):
         """
         meta = load_state(checkpoint, f"population/{self.name}")
         state = engine.from_arrays(self.algorithm, meta["arrays"])
-        hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
+        hp = record(self.algorithm.settings, beside_task(meta["values"]), meta["horizon"])
         name, variant, wrappers = (meta["task"][key] for key in ("id", "kwargs", "wrappers"))
         environment: Environment
         if is_outside(name):
@@ -233,7 +242,37 @@ class PopulationTrainer(AgentTrainer):
     def _record(
         self, config: Mapping[str, object], environment: EnvironmentSpec, horizon: int
     ) -> Record:
-        return record(self.algorithm.settings, self._values(config, environment), horizon)
+        values = beside_task(self._values(config, environment))
+        return record(self.algorithm.settings, values, horizon)
+
+    def _trained_in(
+        self, own: EnvironmentSpec, config: Mapping[str, object], environment: Environment
+    ) -> Environment:
+        """Find or make the environment that a configuration trains in.
+
+        Args:
+            own: the study's task.
+            config: may change it.
+            environment: of the study's task, returned where nothing changes it.
+
+        Raises:
+            InputError: it cannot be made, or an agent sees or does something else in it.
+        """
+        task = trained_task(own, config)
+        if task == own:
+            return environment
+        changed = self._environment(task)
+        seen_and_done = [
+            (one.observation_size, one.n_actions, one.low, one.high)
+            for one in (environment, changed)
+        ]
+        if seen_and_done[0] != seen_and_done[1]:
+            raise InputError(
+                "observations or actions are not those of the study's own task: an agent that is "
+                "evaluated there must be trained on the same",
+                key="space",
+            )
+        return changed
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
         """Find a native environment, or make one of Gymnasium's.
@@ -269,7 +308,7 @@ class PopulationTrainer(AgentTrainer):
         return environment
 
     def _state(
-        self, segment: Segment, environment: Environment, hp: Record
+        self, segment: Segment, own: Environment, environment: Environment, hp: Record
     ) -> tuple[engine.State, dict[str, Any] | None, tuple[str, ...]]:
         """Return a new member or the parent's, and the parent's checkpoint.
 
@@ -285,7 +324,7 @@ class PopulationTrainer(AgentTrainer):
             return self.algorithm.create(environment, hp, key, np.float32), None, ()
         state = engine.from_arrays(self.algorithm, parent["arrays"])
         of_parent = parent["task"]
-        for name, asked in _task(segment.environment, environment).items():
+        for name, asked in _task(segment.environment, own).items():
             if of_parent[name] != asked:
                 raise InputError(
                     f"the checkpoint is of {of_parent[name]!r}, not of {asked!r}",
@@ -293,10 +332,13 @@ class PopulationTrainer(AgentTrainer):
                 )
         if segment.fork is not None:
             state = engine.fork(state, key)
-        # Episodes in progress cannot be spread over another number of environments.
-        changed = engine.set_environments(state, environment, int(hp.n_envs))
-        note = f"n_envs changed: new episodes at step {segment.start}"
-        return state, parent, (note,) if changed else ()
+        # Episodes in progress cannot be spread over another number of environments, and a native
+        # one holds the parameters of its task.
+        other = FrozenMap(of_task(parent["values"])) != FrozenMap(of_task(values))
+        fresh = engine.set_environments(state, environment, int(hp.n_envs), anew=other)
+        why = "the task" if other else "n_envs"
+        note = f"{why} changed: new episodes at step {segment.start}"
+        return state, parent, (note,) if fresh else ()
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
         """Return the hyperparameters as the compiled program reads them at first.
@@ -304,14 +346,15 @@ class PopulationTrainer(AgentTrainer):
         Raises:
             RuntimeError: one is not what the configuration asks for at the first step.
         """
-        in_force = read_back(self.algorithm.settings, hp, segment.config, segment.start)
-        asked = resolve_schedules(segment.config, segment.start, segment.horizon)
+        config = beside_task(segment.config)
+        in_force = read_back(self.algorithm.settings, hp, config, segment.start)
+        asked = resolve_schedules(config, segment.start, segment.horizon)
         for name, value in asked.items():
             if not _same(in_force[name], value):
                 raise RuntimeError(
                     f"hyperparameter {name} is {in_force[name]} in the engine, not {value}"
                 )
-        return in_force
+        return in_force | of_task(segment.config)
 
     def _save(
         self,

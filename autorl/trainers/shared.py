@@ -26,6 +26,9 @@ from autorl.core.types import (
 )
 from autorl.trainers.contract import Change
 
+ENVIRONMENT = "environment"
+"""What hyperparameters that change the task are parts of (`trained_task`)."""
+
 
 class Diverged(BaseException):
     """Leaves a user's training at the first metric that is not finite.
@@ -35,10 +38,12 @@ class Diverged(BaseException):
 
 
 def base_name(name: str) -> str:
-    """Return the hyperparameter a schedule part belongs to.
+    """Return what a name is a part of, the name itself where it is none.
 
-    It is `learning_rate` for `learning_rate.end`.
+    It is `learning_rate` for `learning_rate.end`, `environment` for `environment.kwargs.gravity`.
     """
+    if name.startswith(f"{ENVIRONMENT}."):
+        return ENVIRONMENT
     for suffix in (".shape", ".end"):
         if name.endswith(suffix):
             return name.removesuffix(suffix)

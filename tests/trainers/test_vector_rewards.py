@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from segments import refusal, run, segment
 
 import autorl
-from autorl.core.types import EnvironmentSpec, InputError, Outcome, TrainerSpec
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Outcome, TrainerSpec
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.trainers.info import TrainedRun
@@ -27,8 +28,13 @@ from autorl.trainers.sb3.zoo_write import zoo_entry
 torch.set_num_threads(1)  # as the executors do
 TREASURE = EnvironmentSpec("mo_gymnasium:deep-sea-treasure-v0", n_envs=2)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "multi_objective"
+WEIGHTS = "environment.kwargs.reward_weights"
 ROLLOUT = {"n_steps": 32, "batch_size": 32, "n_epochs": 1, "net_arch": [8]}
 DOWN, RIGHT = 1, 3
+
+
+def weighted(weights: Any) -> EnvironmentSpec:
+    return replace(TREASURE, kwargs=FrozenMap(reward_weights=weights))
 
 
 def run_in(folder: Path, until: int = 128, after: Outcome | None = None, **changes: Any) -> Outcome:
@@ -39,13 +45,13 @@ def run_in(folder: Path, until: int = 128, after: Outcome | None = None, **chang
     return run(segment("sb3/ppo", environment, config, until, place, options, **of_run))
 
 
-@pytest.mark.parametrize("weights", [{}, {"reward_weight_1": 3.0}, {"reward_weight_0": 0}])
-def test_the_reward_is_the_weighted_mean_of_the_components(weights: dict[str, float]) -> None:
-    env = make_environment(TREASURE, weights=weights)
+@pytest.mark.parametrize("weights", [None, (1.0, 3.0), (0, 1)])
+def test_the_reward_is_the_weighted_mean_of_the_components(weights: Any) -> None:
+    env = make_environment(weighted(weights) if weights else TREASURE)
     task: Any = mo_gymnasium.make("deep-sea-treasure-v0")
     env.reset(seed=1)
     task.reset(seed=1)
-    factors = np.array([weights.get("reward_weight_0", 1), weights.get("reward_weight_1", 1)])
+    factors = np.array(weights or (1, 1))
     totals = np.zeros(2)
     for action in (RIGHT, RIGHT, DOWN, DOWN, DOWN, DOWN):
         _, reward, ended, _, info = env.step(action)
@@ -63,41 +69,37 @@ def test_the_reward_is_the_weighted_mean_of_the_components(weights: dict[str, fl
 
 
 def test_components_are_evaluated_whatever_the_weights(tmp_path: Path) -> None:
-    outcome = run_in(tmp_path, config={"reward_weight_0": 0.25, "reward_weight_1": 4.0})
+    outcome = run_in(tmp_path, config={WEIGHTS: (0.25, 4.0)})
     assert not outcome.message, outcome.message
     metrics = outcome.reports[0].metrics
     assert metrics["eval_return_1"] == -metrics["eval_length"]  # one of time for each step
     # By equal weights: the configuration's would make every one comparable to itself alone.
     mean = (metrics["eval_return_0"] + metrics["eval_return_1"]) / 2
     assert metrics["eval_return"] == pytest.approx(mean)
-    assert outcome.applied["reward_weight_1"] == 4.0
+    assert outcome.applied[WEIGHTS] == (0.25, 4.0)
 
 
 def test_weights_that_are_fixed_weigh_the_evaluation_too(tmp_path: Path) -> None:
-    outcome = run_in(tmp_path, kwargs={"reward_weight_0": 0.0})
+    outcome = run_in(tmp_path, environment=weighted((0.0, 1.0)))
     assert not outcome.message, outcome.message
     metrics = outcome.reports[0].metrics
     assert metrics["eval_return"] == pytest.approx(metrics["eval_return_1"])
 
 
-def test_weights_change_what_is_learnt_but_not_in_a_run(tmp_path: Path) -> None:
-    treasure = run_in(tmp_path / "a", config={"reward_weight_1": 0.0})
-    time = run_in(tmp_path / "b", config={"reward_weight_0": 0.0})
+def test_weights_change_what_is_learnt(tmp_path: Path) -> None:
+    treasure = run_in(tmp_path / "a", config={WEIGHTS: (1, 0)})
+    time = run_in(tmp_path / "b", config={WEIGHTS: (0, 1)})
     assert treasure.checkpoint is not None
     assert time.checkpoint is not None
     trained = treasure.reports[0].metrics["train_return"]
     assert trained != time.reports[0].metrics["train_return"]
-    after = run_in(tmp_path / "c", 64, config={"reward_weight_1": 0.0})
-    assert not after.message
-    changed = run_in(tmp_path / "c", 128, after, config={"reward_weight_1": 1.0})
-    assert "reward_weight_1: cannot change during training" in changed.message
 
 
 def study(**changes: Any) -> dict[str, Any]:
     return {
         "trainer": "sb3/ppo",
         "environment": "mo_gymnasium:deep-sea-treasure-v0",
-        "space": {"reward_weight_1": {"type": "float", "lower": 0.1, "upper": 10.0}},
+        "space": {WEIGHTS: {"type": "simplex", "size": 2}},
         "objective": [{"metric": "eval_return_0"}, {"metric": "eval_return_1"}],
         "optimizer": "random",
         "fidelity": {"steps": 4096},
@@ -114,29 +116,32 @@ def test_what_the_environment_does_not_have_is_refused_before_training() -> None
     spec = load_spec(study())
     check(spec, trainer_loader(spec))
     plain = wrong(environment="CartPole-v1", objective={"metric": "eval_return"})
-    assert "needs an environment whose reward is a vector" in plain.message
-    space = {"reward_weight_2": {"type": "float", "lower": 0.1, "upper": 10.0}}
-    assert "the reward has 2 components" in wrong(space=space).message
+    assert "unexpected keyword argument 'reward_weights'" in plain.message
+    assert "expected 2 weights" in wrong(space={WEIGHTS: {"type": "simplex", "size": 3}}).message
     third = [{"metric": "eval_return_0"}, {"metric": "eval_return_2"}]
     assert "unknown metric 'eval_return_2'" in wrong(objective=third).message
 
 
-@pytest.mark.parametrize("weights", [{"reward_weight_0": -1.0}, {"reward_weight_0": "much"}])
-def test_a_weight_is_a_number_from_zero_on(weights: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="expected a number of at least 0"):
-        make_environment(TREASURE, weights=weights)
-
-
-def test_some_weight_is_above_zero() -> None:
-    with pytest.raises(InputError, match="must be above 0"):
-        make_environment(TREASURE, weights={"reward_weight_0": 0, "reward_weight_1": 0})
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ((-1.0, 1.0), "expected a number of at least 0"),
+        (("much", 1.0), "expected a number of at least 0"),
+        ((0, 0), "must be above 0"),
+        ((1.0,), "expected 2 weights"),
+        (1.0, "expected 2 weights"),
+    ],
+)
+def test_weights_are_numbers_from_zero_on(weights: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_environment(weighted(weights))
 
 
 def test_the_zoo_is_told_what_it_cannot_say() -> None:
     environment = {"id": TREASURE.id}
-    config = {"learning_rate": 1e-3, "reward_weight_1": 2.0}
+    config = {"learning_rate": 1e-3, WEIGHTS: (0.5, 0.5)}
     text = zoo_entry(TrainedRun(TrainerSpec("sb3/ppo"), config, 1000, 1000, environment))
-    assert "# reward_weight_1=2.0 is no argument" in text
+    assert "# trained with environment.kwargs.reward_weights=[0.5, 0.5]" in text
     assert "policy_kwargs" not in text
 
 

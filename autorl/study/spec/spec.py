@@ -23,6 +23,7 @@ from autorl.core.seeds import SeedPlan
 from autorl.core.types import Config, FrozenMap, InputError, Resources, TrainerSpec
 from autorl.optimizers.registry import DEFAULT, DEFAULT_WITH_PRIOR, search_kind
 from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
+from autorl.space.simplex import with_weights
 from autorl.statistics.confirmation import SHARE
 from autorl.statistics.evaluation import (
     Adaptive,
@@ -265,12 +266,13 @@ class Spec(sections.Section):
     def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
         """Return the trainer of a configuration, and what that trainer is given.
 
-        The configuration loses the prefix of its algorithm.
+        The configuration loses the prefix of its algorithm, and has weights for the floats that
+        stand for them, but where a landscape answers, which has the floats.
         """
-        if self.algorithms is None:
-            return self.trainers[""], config
-        algorithm, config_of_algorithm = split_algorithm(config)
-        return self.trainers[algorithm], config_of_algorithm
+        algorithm, own = ("", config) if self.algorithms is None else split_algorithm(config)
+        trainer = self.trainers[algorithm]
+        given = with_weights(own)
+        return trainer, own if given is own or self.info(trainer).replays_landscape else given
 
     @cached_property
     def resources_by_algorithm(self) -> dict[str, Resources]:

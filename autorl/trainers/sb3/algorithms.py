@@ -14,7 +14,7 @@ from typing import Any
 
 from autorl.core.types import InputError
 from autorl.trainers.contract import Change
-from autorl.trainers.shared import schedule_parts
+from autorl.trainers.shared import ENVIRONMENT, schedule_parts
 
 OPTIONS = (
     "policy",
@@ -118,7 +118,7 @@ class Algorithm:
         """
         parts = schedule_parts(name for name in self.apply if name in SCHEDULED)
         changes: dict[str, Change] = dict.fromkeys([*self.apply, *parts], "apply")
-        return {**changes, **dict.fromkeys(self.rebuild, "rebuild")}
+        return {**changes, **dict.fromkeys([*self.rebuild, ENVIRONMENT], "rebuild")}
 
     def load_class(self) -> Any:
         return getattr(importlib.import_module(self.library), self.class_name)

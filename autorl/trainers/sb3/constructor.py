@@ -21,6 +21,7 @@ from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
 from autorl.trainers.shared import base_name
+from autorl.trainers.trained_task import beside_task, of_task
 
 _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
 
@@ -60,7 +61,7 @@ def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Spli
     n_envs = run.environment.get("n_envs", 1)
     if family == "population":
         return _of_engine(algorithm, run, torch, n_envs)
-    places = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), [])
+    places = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), _task_notes(run))
     for name, value in run.config.items():
         if base_name(name) != name or name == "n_envs":
             continue
@@ -82,7 +83,7 @@ def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Spli
 
 def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Split:
     of_engine = find_algorithm(algorithm)
-    values = {"n_envs": n_envs, **run.config}
+    values = {"n_envs": n_envs, **beside_task(run.config)}
     arguments = sb3_arguments(of_engine, record(of_engine.settings, values, run.horizon))
     kind, options = arguments.optimizer
     of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
@@ -93,10 +94,15 @@ def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Spli
         f"optimizer_kwargs=dict({of_optimizer})",
         *(f"{name}={value!r}" for name, value in arguments.policy.items()),
     ]
-    notes = list(arguments.notes)
+    notes = [*arguments.notes, *_task_notes(run)]
     return Split(
         dict(arguments.constructor), policy, dict(arguments.noise), arguments.n_envs, notes
     )
+
+
+def _task_notes(run: TrainedRun) -> list[str]:
+    """Say what the run was trained with in the place of the study's own task."""
+    return [f"trained with {name}={plain(value)!r}" for name, value in of_task(run.config).items()]
 
 
 def constructor_arguments(run: TrainedRun) -> str:

@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import wait
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -27,14 +26,13 @@ from autorl.trainers.environment_state import (
 )
 from autorl.trainers.gymnasium_tasks import make_task, wrapped
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.trainers.sb3.wrappers import WeightedReward, components
 from autorl.trainers.shared import check_names, module_path
+from autorl.trainers.trained_task import made_of
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
-NO_WEIGHTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Freezable(gym.Wrapper[Any, Any, Any, Any]):
@@ -65,13 +63,10 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         self.action_space.seed(seed)
 
 
-def make_environment(
-    spec: EnvironmentSpec, folders: tuple[str, ...] = (), weights: Mapping[str, Any] = NO_WEIGHTS
-) -> gym.Env[Any, Any]:
+def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gym.Env[Any, Any]:
     """Make one environment, monitored and wrapped.
 
-    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order. A
-    reward that is a vector becomes a number before the monitor, by `weights` (`vector_rewards`).
+    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order.
 
     Raises:
         InputError: the id, its module, a library it needs or a wrapper is missing, or its arguments
@@ -86,10 +81,9 @@ def make_environment(
     if is_game(spec):
         return _agent_of_game(spec, folders)
     with module_path(*folders):
-        task = make_task(spec)
-        if components(task):
-            task = WeightedReward(task, weights)
-        env = wrapped(Monitor(task), spec.wrappers, folders)
+        monitor = Monitor(make_task(spec))
+        monitor.made_of = made_of(spec)
+        env = wrapped(monitor, spec.wrappers, folders)
         return FloatObservations(env) if _needs_floats(spec, env.observation_space) else env
 
 
@@ -157,18 +151,11 @@ class SpacesOnly(gym.Env[Any, Any]):
         self.action_space = action_space
 
 
-def make_training_environment(
-    spec: EnvironmentSpec, folders: tuple[str, ...] = (), weights: Mapping[str, Any] = NO_WEIGHTS
-) -> Freezable:
-    return Freezable(make_environment(spec, folders, weights))
+def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Freezable:
+    return Freezable(make_environment(spec, folders))
 
 
-def vectorise(
-    spec: EnvironmentSpec,
-    n_envs: int,
-    folders: tuple[str, ...],
-    weights: Mapping[str, Any] = NO_WEIGHTS,
-) -> Any:
+def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> Any:
     """Make `n_envs` training environments in one of SB3's classes.
 
     They are `DummyVecEnv` and `SubprocVecEnv`.
@@ -178,7 +165,7 @@ def vectorise(
     if is_game(spec):
         return make_games(spec, n_envs, folders)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
-        partial(make_training_environment, spec, folders, weights)
+        partial(make_training_environment, spec, folders)
     ] * n_envs
     check_vec_env(spec)
     return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)

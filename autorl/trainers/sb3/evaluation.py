@@ -14,7 +14,7 @@ import numpy as np
 from autorl.core.types import EnvironmentSpec
 from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3 import shared_policy
-from autorl.trainers.sb3.environments import NO_WEIGHTS, is_game, make_environment
+from autorl.trainers.sb3.environments import is_game, make_environment
 from autorl.trainers.sb3.shared_policy import stacked
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def evaluate(
     deterministic: bool = True,
     n_envs: int = 16,
     folders: tuple[str, ...] = (),
-    weights: Mapping[str, Any] = NO_WEIGHTS,
 ) -> dict[str, float]:
     """Measure one episode per seed, at most `n_envs` side by side.
 
@@ -51,16 +50,14 @@ def evaluate(
         `eval_return`, `eval_return_std` (ddof 0, as SB3 prints it), `eval_length`;
         `eval_success_rate` where episodes
         end with `is_success` or `success` in their info; `eval_return_0`, `eval_return_1`, ... of a
-        reward that is a vector, and `eval_return` by `weights`; `train_return`: mean of the latest
+        reward that is a vector; `train_return`: mean of the latest
         training episodes, if any.
     """
     with preserved():
         # A policy that is not deterministic draws its actions from torch's global generator.
         seed_global(seeds[0])
         # In the order of their seeds: a mean must not depend on which episode ended first.
-        episodes = sorted(
-            play_episodes(model, environment, seeds, deterministic, n_envs, folders, weights)
-        )
+        episodes = sorted(play_episodes(model, environment, seeds, deterministic, n_envs, folders))
     returns = np.array([episode[1] for episode in episodes])
     metrics = {
         "eval_return": float(returns.mean()),
@@ -85,7 +82,6 @@ def play_episodes(
     deterministic: bool,
     n_envs: int,
     folders: tuple[str, ...],
-    weights: Mapping[str, Any],
     shown: Callable[[gym.Env[Any, Any]], None] = lambda env: None,
 ) -> Iterator[tuple[int, float, int, float | None, tuple[float, ...]]]:
     """Yield (index, return, length, success, components) of each episode, as they end.
@@ -98,7 +94,7 @@ def play_episodes(
             yield index, returned, length, None, ()
         return
     count = min(n_envs, len(seeds))
-    envs = [make_environment(environment, folders, weights) for _ in range(count)]
+    envs = [make_environment(environment, folders) for _ in range(count)]
     try:
         running = {slot: slot for slot in range(len(envs))}  # environment -> episode
         observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}

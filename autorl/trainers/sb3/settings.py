@@ -16,7 +16,7 @@ import numpy as np
 
 from autorl.core.plain_text import one_of
 from autorl.core.plain_values import plain
-from autorl.core.types import Config, FrozenMap, InputError
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers.contract import FixedValue
 from autorl.trainers.sb3.algorithms import (
@@ -29,8 +29,8 @@ from autorl.trainers.sb3.algorithms import (
     policy_names,
 )
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name, named_class, policy_class
-from autorl.trainers.sb3.wrappers import PREFIX, is_weight, weights_of
-from autorl.trainers.shared import base_name, check_names, search_folders
+from autorl.trainers.shared import ENVIRONMENT, base_name, check_names, search_folders
+from autorl.trainers.trained_task import beside_task, made_of, of_task, trained_task
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -93,16 +93,14 @@ class Settings:
         shapes = [name for name in self.values if name.endswith(".shape")]
         self.scheduled = sorted(base_name(n) for n in shapes if self.values[n] != "constant")
 
-    @property
-    def reward_weights(self) -> dict[str, Any]:
-        """Return the weights of a reward's components, by name."""
-        return weights_of(self.values)
-
     def at(self, step: int, horizon: int) -> dict[str, Any]:
-        """Return every hyperparameter's value at `step`, schedules resolved."""
+        """Return every hyperparameter's value at `step`, schedules resolved.
+
+        What changes the task is left out.
+        """
         if not self.scheduled:
             return {name: value for name, value in self.values.items() if base_name(name) == name}
-        return dict(resolve_schedules(Config(self.values), min(step, horizon), horizon))
+        return resolve_schedules(beside_task(self.values), min(step, horizon), horizon)
 
     def constructor(
         self, observation_space: gym.Space[object], action_space: gym.Space[object]
@@ -147,14 +145,19 @@ class Settings:
                 for holder in self._holders(model, name):
                     setattr(holder, name, now[name])
 
-    def read_back(self, model: BaseAlgorithm, horizon: int) -> dict[str, Any]:
+    def read_back(self, model: Any, horizon: int, environment: EnvironmentSpec) -> dict[str, Any]:
         """Return the values hyperparameters really have in a model now.
+
+        `environment` is the study's own.
 
         Raises:
             RuntimeError: a value did not take.
         """
         asked = self.at(model.num_timesteps, horizon)
-        applied: dict[str, Any] = {}
+        applied = of_task(self.values)
+        made = made_of(trained_task(environment, applied))
+        if applied and any(given != made for given in model.env.get_attr("made_of")):
+            raise RuntimeError(f"an environment was not made of {applied}")
         for name, value in sorted(asked.items()):
             copies = self._copies(model, name)
             held = copies[0]
@@ -171,9 +174,6 @@ class Settings:
 
     def _copies(self, model: Any, name: str) -> list[Any]:
         """Return the value of a hyperparameter in each part that keeps it."""
-        if is_weight(name):
-            index = int(name.removeprefix(PREFIX))
-            return [float(row[index]) for row in model.env.get_attr("reward_weights")]
         if name in _READERS:
             return _READERS[name](model)
         if name in model.policy_kwargs:
@@ -280,9 +280,9 @@ def check_hyperparameters(
     for name in names:
         base = base_name(name)
         # Any environment may have them: `SB3Trainer.check` looks at the one of the study.
-        if is_weight(name):
+        if base == ENVIRONMENT and not options:
             continue
-        check_names([base], allowed, what, key)
+        check_names([name if base == ENVIRONMENT else base], allowed, what, key)
         if base != name and base not in SCHEDULED:
             message = f"sb3/{algorithm} cannot follow a schedule of {base!r}; it can for "
             raise InputError(message + ", ".join(SCHEDULED), key=base)

@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from autorl.core.plain_values import plain
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers.sb3.named_classes import named_class
+from autorl.trainers.trained_task import made_of
 
 
 class SharedPolicyVecEnv(VecEnv):
@@ -132,6 +133,7 @@ def make_game(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Any:
         raise InputError(
             f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
         ) from error
+    game.made_of = made_of(spec)
     agents = list(game.possible_agents)
     for agent in agents[1:]:
         for kind in ("observation_space", "action_space"):

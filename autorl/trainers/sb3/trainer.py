@@ -72,8 +72,9 @@ from autorl.trainers.sb3.run_logs import (
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.trainers.sb3.shared_policy import check_agents
 from autorl.trainers.sb3.suites import suite_of
-from autorl.trainers.sb3.wrappers import check_weight_names, components, is_weight, weights_of
+from autorl.trainers.sb3.wrappers import components
 from autorl.trainers.shared import Course, check_names, check_rollout, check_start, search_folders
+from autorl.trainers.trained_task import check_agent_fits, faults_of_space, trained_task
 
 _OBSERVATIONS = tuple(kind.__name__ for kind in SPACES)
 
@@ -116,12 +117,11 @@ class SB3Trainer(AgentTrainer):
         """
         check_hyperparameters(self.name, frozenset(hyperparameters))
         check_vec_env(environment)
+        trained_task(environment, dict.fromkeys(sorted(hyperparameters)))
         suite = suite_of(environment.id or "")
-        weights = [name for name in {*hyperparameters, *self.kwargs} if is_weight(name)]
         with self._made(environment) as env:
             observations = type(env.observation_space).__name__
             unfit = _unfit_parts(env.observation_space)
-            check_weight_names(sorted(weights), components(env))
             actions = type(env.action_space).__name__
             says_valid = env.has_wrapper_attr(ACTION_MASKS)
         if observations not in _OBSERVATIONS:
@@ -162,6 +162,10 @@ class SB3Trainer(AgentTrainer):
         """Build the model of a configuration once, and let it act."""
         with self._made(environment) as env:
             spaces = (env.observation_space, env.action_space)
+        task = trained_task(environment, config)
+        if task != environment:
+            with faults_of_space(config), self._made(task) as changed:
+                check_agent_fits(env, changed)
         settings = Settings(self.name, self.kwargs, config)
         n_envs = self.n_envs(config, environment)
         if is_game(environment):
@@ -275,10 +279,13 @@ class _Run:
         trainer = self.trainer
         parent = load_parent(segment, f"sb3/{trainer.name}", self.settings.values, trainer.changes)
         # 2. environments before the model: their spaces decide its networks
-        self.venv = vectorise(
-            *(segment.environment, n_envs, self.trainer.folders, self.settings.reward_weights)
-        )
-        same_episodes = parent is not None and self._restore_environments(parent)
+        task = trained_task(segment.environment, self.settings.values)
+        self.venv = vectorise(task, n_envs, self.trainer.folders)
+        if task != segment.environment:
+            own = make_environment(segment.environment, self.trainer.folders)
+            check_agent_fits(own, self.venv)
+            own.close()
+        same_episodes = parent is not None and self._restore_environments(parent, task)
         algorithm_seed = integer_seed(seed, "algorithm", *keys)
         streams.seed_global(algorithm_seed)
         self.model = self._build()
@@ -305,7 +312,7 @@ class _Run:
                 algorithm_seed, integer_seed(seed, "training", *keys), forked=same_episodes
             )
         # 6. what took, from the live model
-        self.applied = self.settings.read_back(self.model, segment.horizon)
+        self.applied = self.settings.read_back(self.model, segment.horizon, segment.environment)
         # 7. callbacks of the user's, which may draw: an uncut run would not draw here
         with streams.preserved():
             start_callbacks(self.callback, self.model)
@@ -354,12 +361,15 @@ class _Run:
         if self.venv is not None:
             close_all(self.venv)
 
-    def _restore_environments(self, parent: Mapping[str, Any]) -> bool:
+    def _restore_environments(self, parent: Mapping[str, Any], task: EnvironmentSpec) -> bool:
         """Go on with the episodes of a checkpoint.
 
         Returns False, and leaves a note, where that is not possible.
         """
-        why = thaw_all(self.venv, parent["environments"], trust=self.segment.trust)
+        if trained_task(self.segment.environment, parent["values"]) != task:
+            why = "the task changed"
+        else:
+            why = thaw_all(self.venv, parent["environments"], trust=self.segment.trust)
         if why:
             self.notes += (f"{why}: new episodes at step {self.segment.start}",)
         return not why
@@ -472,8 +482,6 @@ class _Run:
             deterministic=bool(kwargs.get("deterministic", True)),
             n_envs=int(kwargs.get("evaluation_envs", 16)),
             folders=self.trainer.folders,
-            # Not those of the configuration: by each its own no two could be compared.
-            weights=weights_of(kwargs),
         )
         if self.trainer.logs:
             log_evaluation(self.model, metrics)

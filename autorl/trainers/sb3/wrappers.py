@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from autorl.core.numbers import check_number
-from autorl.core.plain_text import counted
+from autorl.core.plain_text import counted, shown
 from autorl.core.types import InputError
 
-PREFIX = "reward_weight_"
+REWARD_WEIGHTS = "reward_weights"
+"""The argument of an environment that weights the components of its reward."""
 PACKAGE = "mo_gymnasium"
-_WEIGHT = re.compile(rf"{PREFIX}(\d+)")
-Weights = Mapping[str, Any]
-"""Values of the hyperparameters that are weights, by name."""
 
 
 class WeightedReward(gym.Wrapper[Any, Any, Any, Any]):
@@ -26,22 +23,27 @@ class WeightedReward(gym.Wrapper[Any, Any, Any, Any]):
     It sums each of them up by episode. It lies inside the monitor, which adds up plain numbers.
 
     Args:
-        weights: by the name of the hyperparameter.
+        weights: one for each component; None: all the same.
 
     Attributes:
-        reward_weights: one for each component, as they were given.
         component_returns: undiscounted, of the episode so far.
+
+    Raises:
+        InputError: there are not as many weights, one is no number from 0 on, or none is above 0.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], weights: Weights) -> None:
+    def __init__(self, env: gym.Env[Any, Any], weights: Sequence[Any] | None) -> None:
         super().__init__(env)
+        key = f"environment.kwargs.{REWARD_WEIGHTS}"
         size = components(env)
-        check_weights(weights, size)
-        self.reward_weights = np.array(
-            [float(weights.get(f"{PREFIX}{index}", 1.0)) for index in range(size)]
-        )
-        if not self.reward_weights.sum() > 0:
-            raise InputError("one of the weights must be above 0", key=f"space.{PREFIX}0")
+        weights = [1.0] * size if weights is None else weights
+        if not isinstance(weights, list | tuple) or len(weights) != size:
+            raise InputError(f"expected {counted(size, 'weight')}, got {shown(weights)}", key=key)
+        for weight in weights:
+            check_number(weight, key, 0)
+        if not sum(weights) > 0:
+            raise InputError("one of the weights must be above 0", key=key)
+        self.reward_weights = np.array(weights, dtype=float)
         self.component_returns = np.zeros(size)
 
     def reset(
@@ -71,48 +73,6 @@ def components(env: gym.Env[Any, Any]) -> int:
     space = getattr(env.unwrapped, "reward_space", None)
     shape = space.shape if isinstance(space, gym.spaces.Box) else None
     return int(shape[0]) if shape else 0
-
-
-def is_weight(name: str) -> bool:
-    """Tell whether a hyperparameter is the weight of a component."""
-    return _WEIGHT.fullmatch(name) is not None
-
-
-def weights_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the weights out of hyperparameters."""
-    return {name: value for name, value in values.items() if is_weight(name)}
-
-
-def check_weights(weights: Weights, size: int) -> None:
-    """Check weights for a reward of `size` components.
-
-    Raises:
-        InputError: it does not, or a weight is no number from 0 on.
-    """
-    check_weight_names(weights, size)
-    for name, value in weights.items():
-        check_number(value, f"space.{name}", 0)
-
-
-def check_weight_names(names: Iterable[str], size: int) -> None:
-    """Check the names of weights for a reward of `size` components.
-
-    Raises:
-        InputError: there is no such component.
-    """
-    for name in names:
-        if not size:
-            raise InputError(
-                f"{name} needs an environment whose reward is a vector (it has a `reward_space`), "
-                "as those of mo_gymnasium",
-                key=f"space.{name}",
-            )
-        if int(name.removeprefix(PREFIX)) >= size:
-            raise InputError(
-                f"the reward has {counted(size, 'component')}, {PREFIX}0 to {PREFIX}{size - 1}; "
-                f"there is no {name}",
-                key=f"space.{name}",
-            )
 
 
 class FrameStack(gym.Wrapper[Any, Any, Any, Any]):

@@ -21,7 +21,6 @@ from autorl.trainers.sb3.constructor import Split, split
 from autorl.trainers.sb3.named_classes import is_name
 from autorl.trainers.sb3.settings import activation
 from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS, suite_of
-from autorl.trainers.sb3.wrappers import is_weight
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
 _NOISE = ("noise_type", "noise_std")
@@ -73,9 +72,7 @@ def _arguments(values: Split, notes: list[str]) -> dict[str, Any]:
     }
     policy = list(values.policy)
     for name, value in values.further.items():
-        if is_weight(name):
-            notes.append(f"{name}={value!r} is no argument: weight the reward by a wrapper")
-        elif name in _NOISE:
+        if name in _NOISE:
             written[name] = value
         else:
             policy.append(f"{name}={value!r}")
