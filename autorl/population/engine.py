@@ -260,7 +260,7 @@ def fork(state: State, key: int) -> State:
 def set_environments(
     state: State, environment: Environment, n_envs: int, *, anew: bool = False
 ) -> bool:
-    """Give the member `n_envs` fresh environments if it has another number, or `anew`.
+    """Give the member fresh environments, `anew` or for another number.
 
     Returns whether it got them.
     """

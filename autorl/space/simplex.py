@@ -73,8 +73,8 @@ def with_weights(config: Config) -> Config:
             units.setdefault(part[1], {})[int(part[2])] = value
     if not units:
         return config
-    whole = {name: value for name, value in config.items() if not _PART.fullmatch(name)}
-    return Config(whole | {name: _weights(parts) for name, parts in units.items()})
+    beside = {name: value for name, value in config.items() if not _PART.fullmatch(name)}
+    return Config(beside | {name: _weights(parts) for name, parts in units.items()})
 
 
 def _weights(units: Mapping[int, float]) -> tuple[float, ...]:
@@ -88,6 +88,6 @@ def _weights(units: Mapping[int, float]) -> tuple[float, ...]:
 
 
 def whole_name(name: str) -> str:
-    """Return the name of the weights that a float stands for, or the name itself."""
+    """Return the name of a float's weights, or the name itself."""
     part = _PART.fullmatch(name)
     return name if part is None else part[1]

@@ -110,7 +110,7 @@ def _check(spec: Spec, load: Load) -> None:
 
 
 def _examined(space: Space) -> list[Config]:
-    """Return the default configuration, and those at both ends of what changes the task."""
+    """Return the default configuration, and the ends of what changes the task."""
     of_task = [base_name(name) == ENVIRONMENT for name in space.names]
     ends = [
         space.from_unit([end if changes else math.nan for changes in of_task])
@@ -215,9 +215,9 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
         prefix = f"{algorithm}." if algorithm else ""
         changes = load(trainer).changes
         marked = (name for name in spec.search_space.changeable if name.startswith(prefix))
-        own = {name: whole_name(name.removeprefix(prefix)) for name in marked}
+        parts = {name: whole_name(name.removeprefix(prefix)) for name in marked}
         allowed.update(
-            name for name, part in own.items() if part in changes or base_name(part) in changes
+            name for name, part in parts.items() if part in changes or base_name(part) in changes
         )
     return frozenset(allowed)
 

@@ -107,7 +107,7 @@ class PopulationTrainer(AgentTrainer):
             self._environment(environment)
 
     def check_model(self, environment: EnvironmentSpec, config: Config) -> None:
-        """Check that an agent of the task a configuration trains in can act in the study's own."""
+        """Check that an agent can act in the study's own task."""
         with faults_of_space(config), faults_in_one_line(environment):
             self._trained_in(environment, config, self._environment(environment))
 
@@ -129,8 +129,8 @@ class PopulationTrainer(AgentTrainer):
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         course = Course(segment, report)
         check_start(segment)
-        own = self._environment(segment.environment)
-        environment = self._trained_in(segment.environment, segment.config, own)
+        judging = self._environment(segment.environment)
+        environment = self._trained_in(segment.environment, segment.config, judging)
         # CPU time of this thread: on the executor `threads` others train in the same process. A
         # vector has threads of its own, and a process to itself.
         together = getattr(environment, "make_vector", None) is not None
@@ -141,14 +141,14 @@ class PopulationTrainer(AgentTrainer):
         n_envs = int(hp.n_envs)
         length = "train_freq" if "train_freq" in self.algorithm.settings else "n_steps"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
-        state, parent, notes = self._state(segment, own, environment, hp)
+        state, parent, notes = self._state(segment, judging, environment, hp)
         applied = self._applied(segment, hp)
         of_worlds: list[bytes] = []
         with worlds_of(environment, state) as worlds:
             notes += _resume(worlds, segment, parent)
             bound = self.algorithm.bind(state, environment, hp, worlds)
             try:
-                course.problem = self._advance(course, bound, state, own, stride)
+                course.problem = self._advance(course, bound, state, judging, stride)
             except NotFiniteError as error:
                 course.problem = str(error)
             if worlds is not None and segment.save and not course.problem:
@@ -156,7 +156,7 @@ class PopulationTrainer(AgentTrainer):
         return course.outcome(
             engine.steps(state),
             applied,
-            lambda: self._save(segment, state, own, of_worlds),
+            lambda: self._save(segment, state, judging, of_worlds),
             notes=notes,
             cost={"cpu_seconds": cpu_clock() - cpu},
         )
@@ -246,25 +246,25 @@ class PopulationTrainer(AgentTrainer):
         return record(self.algorithm.settings, values, horizon)
 
     def _trained_in(
-        self, own: EnvironmentSpec, config: Mapping[str, object], environment: Environment
+        self, spec: EnvironmentSpec, config: Mapping[str, object], environment: Environment
     ) -> Environment:
         """Find or make the environment that a configuration trains in.
 
         Args:
-            own: the study's task.
+            spec: the study's task.
             config: may change it.
             environment: of the study's task, returned where nothing changes it.
 
         Raises:
             InputError: it cannot be made, or an agent sees or does something else in it.
         """
-        task = trained_task(own, config)
-        if task == own:
+        task = trained_task(spec, config)
+        if task == spec:
             return environment
         changed = self._environment(task)
         seen_and_done = [
-            (one.observation_size, one.n_actions, one.low, one.high)
-            for one in (environment, changed)
+            (either.observation_size, either.n_actions, either.low, either.high)
+            for either in (environment, changed)
         ]
         if seen_and_done[0] != seen_and_done[1]:
             raise InputError(
@@ -308,7 +308,7 @@ class PopulationTrainer(AgentTrainer):
         return environment
 
     def _state(
-        self, segment: Segment, own: Environment, environment: Environment, hp: Record
+        self, segment: Segment, judging: Environment, environment: Environment, hp: Record
     ) -> tuple[engine.State, dict[str, Any] | None, tuple[str, ...]]:
         """Return a new member or the parent's, and the parent's checkpoint.
 
@@ -324,7 +324,7 @@ class PopulationTrainer(AgentTrainer):
             return self.algorithm.create(environment, hp, key, np.float32), None, ()
         state = engine.from_arrays(self.algorithm, parent["arrays"])
         of_parent = parent["task"]
-        for name, asked in _task(segment.environment, own).items():
+        for name, asked in _task(segment.environment, judging).items():
             if of_parent[name] != asked:
                 raise InputError(
                     f"the checkpoint is of {of_parent[name]!r}, not of {asked!r}",
@@ -334,9 +334,9 @@ class PopulationTrainer(AgentTrainer):
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments, and a native
         # one holds the parameters of its task.
-        other = FrozenMap(of_task(parent["values"])) != FrozenMap(of_task(values))
-        fresh = engine.set_environments(state, environment, int(hp.n_envs), anew=other)
-        why = "the task" if other else "n_envs"
+        changed = FrozenMap(of_task(parent["values"])) != FrozenMap(of_task(values))
+        fresh = engine.set_environments(state, environment, int(hp.n_envs), anew=changed)
+        why = "the task" if changed else "n_envs"
         note = f"{why} changed: new episodes at step {segment.start}"
         return state, parent, (note,) if fresh else ()
 

@@ -38,7 +38,7 @@ class Diverged(BaseException):
 
 
 def base_name(name: str) -> str:
-    """Return what a name is a part of, the name itself where it is none.
+    """Return what a name is a part of, or the name itself.
 
     It is `learning_rate` for `learning_rate.end`, `environment` for `environment.kwargs.gravity`.
     """

@@ -1,8 +1,8 @@
-"""The task that a configuration trains in, where its space changes the study's own.
+"""The task that a configuration trains in.
 
-`environment.kwargs.NAME` is an argument of the environment, `environment.wrappers.CLASS.ARGUMENT`
-that of a wrapper the study names. A run trains in the task so changed and is evaluated in the
-study's own, so that configurations can be compared.
+Its space may change the study's own: `environment.kwargs.NAME` is an argument of the environment,
+`environment.wrappers.CLASS.ARGUMENT` that of a wrapper the study names. A run trains in the task
+so changed and is evaluated in the study's own, so that configurations can be compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def trained_task(own: EnvironmentSpec, values: Mapping[str, Any]) -> Environment
         if argument:
             kwargs[argument] = value
             continue
-        fitting = [given for target, given in wrappers if target.rpartition(":")[2] == of_class]
+        fitting = [entry for target, entry in wrappers if target.rpartition(":")[2] == of_class]
         if len(fitting) != 1:
             listed = ", ".join(target for target, _ in wrappers) or "none"
             raise InputError(
@@ -67,12 +67,12 @@ def trained_task(own: EnvironmentSpec, values: Mapping[str, Any]) -> Environment
             )
         fitting[0][of_wrapper] = value
         wrapped = True
-    chain = freeze([{target: given} for target, given in wrappers]) if wrapped else own.wrappers
+    chain = freeze([{target: entry} for target, entry in wrappers]) if wrapped else own.wrappers
     return replace(own, kwargs=FrozenMap(kwargs), wrappers=chain)
 
 
 def made_of(spec: EnvironmentSpec) -> Any:
-    """Return the arguments of an environment, to be read back from what was made."""
+    """Return the arguments of an environment, for who reads them back."""
     return plain((spec.kwargs, spec.wrappers))
 
 
@@ -86,12 +86,14 @@ def faults_of_space(values: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        given = ", ".join(f"{name} = {value}" for name, value in of_task(values).items())
-        raise InputError(f"{given}: {error.message}", key="space") from error
+        changes = ", ".join(f"{name} = {value}" for name, value in of_task(values).items())
+        raise InputError(f"{changes}: {error.message}", key="space") from error
 
 
 def check_agent_fits(own: Any, trained: Any) -> None:
-    """Check that an agent sees and does the same in two tasks; bounds of what it sees may differ.
+    """Check that an agent sees and does the same in two tasks.
+
+    Bounds of what it sees may differ.
 
     Args:
         own: has the spaces of the study's task.
@@ -116,8 +118,9 @@ def check_agent_fits(own: Any, trained: Any) -> None:
 
 def _alike(first: gym.Space[Any], second: gym.Space[Any]) -> bool:
     if isinstance(first, gym.spaces.Dict) and isinstance(second, gym.spaces.Dict):
-        same = first.spaces.keys() == second.spaces.keys()
-        return same and all(_alike(part, second[name]) for name, part in first.spaces.items())
+        if first.spaces.keys() != second.spaces.keys():
+            return False
+        return all(_alike(part, second[name]) for name, part in first.spaces.items())
     if isinstance(first, gym.spaces.Box) and isinstance(second, gym.spaces.Box):
         return first.shape == second.shape and first.dtype == second.dtype
     return bool(first == second)

@@ -101,7 +101,7 @@ def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Spli
 
 
 def _task_notes(run: TrainedRun) -> list[str]:
-    """Say what the run was trained with in the place of the study's own task."""
+    """Say what the space changed of the study's own task."""
     return [f"trained with {name}={plain(value)!r}" for name, value in of_task(run.config).items()]
 
 

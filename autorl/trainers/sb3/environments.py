@@ -81,7 +81,7 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
     if is_game(spec):
         return _agent_of_game(spec, folders)
     with module_path(*folders):
-        monitor = Monitor(make_task(spec))
+        monitor: Any = Monitor(make_task(spec))
         monitor.made_of = made_of(spec)
         env = wrapped(monitor, spec.wrappers, folders)
         return FloatObservations(env) if _needs_floats(spec, env.observation_space) else env

@@ -96,7 +96,7 @@ class Settings:
     def at(self, step: int, horizon: int) -> dict[str, Any]:
         """Return every hyperparameter's value at `step`, schedules resolved.
 
-        What changes the task is left out.
+        It leaves out what changes the task.
         """
         if not self.scheduled:
             return {name: value for name, value in self.values.items() if base_name(name) == name}
@@ -156,7 +156,7 @@ class Settings:
         asked = self.at(model.num_timesteps, horizon)
         applied = of_task(self.values)
         made = made_of(trained_task(environment, applied))
-        if applied and any(given != made for given in model.env.get_attr("made_of")):
+        if applied and any(arguments != made for arguments in model.env.get_attr("made_of")):
             raise RuntimeError(f"an environment was not made of {applied}")
         for name, value in sorted(asked.items()):
             copies = self._copies(model, name)

@@ -282,9 +282,9 @@ class _Run:
         task = trained_task(segment.environment, self.settings.values)
         self.venv = vectorise(task, n_envs, self.trainer.folders)
         if task != segment.environment:
-            own = make_environment(segment.environment, self.trainer.folders)
-            check_agent_fits(own, self.venv)
-            own.close()
+            judging = make_environment(segment.environment, self.trainer.folders)
+            check_agent_fits(judging, self.venv)
+            judging.close()
         same_episodes = parent is not None and self._restore_environments(parent, task)
         algorithm_seed = integer_seed(seed, "algorithm", *keys)
         streams.seed_global(algorithm_seed)
