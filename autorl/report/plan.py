@@ -162,7 +162,7 @@ def make_plan(spec: Spec) -> Plan:
         cut = simulation.run()
         search = simulation.phase()
         confirmed = simulation.confirmed() if adaptive else None
-        if not cut and study.driver.add_baseline():
+        if not cut and study.driver.add_baselines():
             simulation.run()
         baseline = simulation.phase(besides=search)
     finally:
@@ -185,12 +185,13 @@ def make_plan(spec: Spec) -> Plan:
     trained = ends.of_candidates(study.driver.lineage, at_most=exact and blind)
     test = _whole_runs(spec, tested, tested * seeds, trained * seeds, cuts)
     # How far the search trains it, or with how many seeds, depends on scores.
-    if spec.adds_baseline and (adaptive or not exact):
+    added = spec.adds_baseline + len(spec.baselines)
+    if added and (adaptive or not exact):
         lacking = len(policy.full)
         if confirmed is not None and exact:
             lacking = confirmed.seeds - len(policy.first)
         end = ends.of(spec.search_space.default(), spec.fidelity.steps)
-        baseline = _whole_runs(spec, 1, lacking, lacking * end, cuts)
+        baseline = _whole_runs(spec, added, added * lacking, added * lacking * end, cuts)
     models = _kept_models(spec, search)
     workers = segments_at_once(spec, executor_name(spec))
     # 4. say what the optimizer does, and what to know about it
@@ -407,8 +408,8 @@ class _Ends:
 
 
 def candidates(spec: Spec) -> int:
-    """Count incumbent, default and the top k as if all were different."""
-    return (2 + max(0, spec.test.top - 1)) if spec.plan.test else 0
+    """Count incumbent, default, named baselines and the top k as if all were different."""
+    return (2 + len(spec.baselines) + max(0, spec.test.top - 1)) if spec.plan.test else 0
 
 
 def _cautions(spec: Spec, load: Load) -> list[str]:

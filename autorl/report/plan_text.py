@@ -131,8 +131,9 @@ def _work_rows(plan: Plan) -> _Rows:
     # In the optimizer's own words: only it knows its brackets.
     rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
     if plan.baseline.segments:
+        who = ", ".join(("the default configuration", *spec.baselines))
         text = (
-            "the default configuration as far as the incumbent, "
+            f"{who} as far as the incumbent, "
             f"at most {plan.baseline.steps:,} {spec.steps} beyond the budget, "
             "where the search leaves it shorter"
         )

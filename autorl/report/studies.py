@@ -17,7 +17,7 @@ import numpy as np
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, listed, number, shortened
 from autorl.core.plain_values import json_value, plain
-from autorl.core.types import InputError, ProposalId
+from autorl.core.types import NAMED, InputError, ProposalId
 from autorl.report.learning import lengths_of
 from autorl.report.reading import TracePoint, open_view
 from autorl.report.status import state, used_up
@@ -181,6 +181,15 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
     rows = []
     trainers = {study.name: trainers_of(study.spec) for study in comparison.studies}
     several = len(set(trainers.values())) > 1
+    named = {
+        study.name: {
+            f"{entry.label} (IQM)": entry.test and entry.test.iqm
+            for entry in study.result.entries
+            if entry.label.startswith(NAMED)
+        }
+        for study in comparison.studies
+    }
+    labels = dict.fromkeys(label for labels in named.values() for label in labels)
     for study in comparison.studies:
         result = study.result
         default = result.default.test if result.default else None
@@ -194,6 +203,7 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
             "tuning": number(result.tuning),
             "gap": number(result.gap),
             "default (IQM)": number(default.iqm if default else None),
+            **{label: number(named[study.name].get(label)) for label in labels},
             "steps charged": f"{study.spent.charged_steps:,}",
             "steps trained": f"{study.trained:,.0f}",
             "seconds": f"{study.seconds:,.0f}",

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from autorl.core.plain_text import all_counted, counted, number
 from autorl.core.plain_values import json_value, plain
-from autorl.core.types import Config
+from autorl.core.types import NAMED, Config
 from autorl.optimizers.model_share import prior_text, share_dict, share_text
 from autorl.report.table import aligned, columns, one_line, table_of
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
 from autorl.store.store import shown_folder
-from autorl.study import Estimate, Result
+from autorl.study import Entry, Estimate, Result
 
 _MOST_POINTS = 20
 
@@ -85,6 +85,7 @@ def result_dict(result: Result) -> dict[str, Any]:
                     "tuning": entry.tuning,
                     "test": _estimate_dict(entry.test),
                     "failed_test_runs": len(entry.failures),
+                    "incumbent_minus_it": entry.difference and vars(entry.difference),
                     "schedule": _schedule_dict(entry.schedule),
                 }
                 for entry in result.entries
@@ -270,6 +271,7 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[object]]]:
     """
     by = result.aggregate
     rows = []
+    named = any(entry.difference for entry in result.entries)
     for entry in result.entries:
         # It is None if every test run of a candidate failed.
         test = entry.test
@@ -282,9 +284,17 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[object]]]:
             f"tuning ({by})": number(entry.tuning),
             "test seeds": len(test.seeds) if test else 0,
             "failed": len(entry.failures) or "",
+            **({"incumbent minus it": _over(result, entry)} if named else {}),
         }
         rows.append(cells)
     return table_of(rows)
+
+
+def _over(result: Result, entry: Entry) -> str:
+    """Write by how much the incumbent is better than a named baseline."""
+    if entry.difference is None or entry.test is None or result.test is None:
+        return ""
+    return f"{number(result.test.iqm - entry.test.iqm)} {interval_text(entry.difference)}"
 
 
 def _candidates(result: Result) -> str:
@@ -362,11 +372,12 @@ def _remarks(result: Result, states: str) -> str:
 
 
 def beyond_text(result: Result) -> str:
-    """Say what the default configuration cost beside the search, empty where nothing."""
+    """Say what the baselines cost beside the search, empty where nothing."""
     if not result.beyond:
         return ""
+    named = any(entry.label.startswith(NAMED) for entry in result.entries)
     return (
-        "the default configuration was trained "
+        f"{'the baselines were' if named else 'the default configuration was'} trained "
         f"{counted(result.beyond, 'step', form=',')} beyond the budget, "
         "as far as the incumbent"
     )

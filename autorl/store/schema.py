@@ -8,7 +8,8 @@ metric) and `reductions` have other columns than any of it, and so other names.
 The standing of proposals in the search is kept too: `status` and `best` read it instead of
 replaying every event.
 
-    standing    provisional, baseline, anew, informed: of the proposal
+    standing    provisional, baseline, anew, informed: of the proposal; baseline is 2 of one that
+        the study file names, which is not ranked
         infeasible, reached, n_seeds, value, mean, spread: what it is ranked by, larger is better;
         NULL until scored. `objectives`: the values of all objectives, a JSON list. A later failure
         leaves them. seeds: tuning seeds of the latest score or failure; charged: those its chain
@@ -218,7 +219,10 @@ def _add_proposal(connection: sqlite3.Connection, seq: int, event: ProposalMade)
     connection.execute(
         "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
         "VALUES (?, ?, ?, ?, ?)",
-        (number, proposal.provisional, proposal.baseline, event.anew, proposal.informed),
+        (
+            *(number, proposal.provisional, proposal.baseline + proposal.named),
+            *(event.anew, proposal.informed),
+        ),
     )
     _insert(connection, "places", (str(number), seq))
 
@@ -239,7 +243,7 @@ def _score_proposal(connection: sqlite3.Connection, seq: int, event: ProposalSco
     ranked = (infeasible, *counts, scored.values[0], mean, spread, dumps(scored.values))
     connection.execute(
         "UPDATE standing SET infeasible = ?, n_seeds = ?, reached = ?, value = ?, mean = ?, "
-        "spread = ?, objectives = ? WHERE proposal = ?",
+        "spread = ?, objectives = ? WHERE proposal = ? AND baseline < 2",
         (*ranked, scored.proposal),
     )
     _charge(connection, scored.proposal, event)

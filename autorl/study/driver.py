@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autorl.core.types import (
+    NAMED,
     Done,
     Failed,
     Optimizer,
@@ -243,7 +244,7 @@ class Driver(Search):
         )
         return self.raw(max(self.ranking[number].values for number in scored))[0]
 
-    # -- the default configuration -----------------------------------------------------------------
+    # -- baselines --------------------------------------------------------------------------------
 
     def idle_with(self, more: float) -> str:
         """Say why `more` runs of budget would train nothing.
@@ -255,25 +256,58 @@ class Driver(Search):
             return ""
         return self._next.idle_with(more)
 
-    def add_baseline(self) -> bool:
-        """Have the default configuration trained as far as the incumbent.
+    def add_baselines(self) -> bool:
+        """Have the default and the named baselines trained as far as the incumbent.
 
-        It gets the seeds of the incumbent. For when the search is over. False when that is done or
+        They get the seeds of the incumbent. For when the search is over. False when that is done or
         there is nothing to do: what the search has trained itself is not trained again.
         """
         best = self.ranking.best()
-        if best is None or not self.spec.adds_baseline:
+        if best is None:
             return False
-        number = next(iter(self.default_runs.longest()), None)
-        if number is None or self.lineage[number].until < self.lineage[best].until:
-            # One that failed on the way ends there, and costs nothing.
-            number = self._propose(self.default_runs.baseline(number, best))
-        elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
-            return False
-        seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
-        self.queue.append(Item(number, seeds, upgrade=True, baseline=True))
-        self._order.begin_last(number)
-        return True
+        numbers = []
+        if self.spec.adds_baseline:
+            number = next(iter(self.default_runs.longest()), None)
+            if number is None or self.lineage[number].until < self.lineage[best].until:
+                # One that failed on the way ends there, and costs nothing.
+                number = self._propose(self.default_runs.baseline(number, best))
+            numbers.append(number)
+        numbers += [
+            self._propose(proposal) if number is None else number
+            for number, proposal in self._named(best)
+        ]
+        lacking = [number for number in numbers if not self._has_seeds_of(best, number)]
+        for number in lacking:
+            seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
+            self.queue.append(Item(number, seeds, upgrade=True, baseline=True))
+            self._order.begin_last(number)
+        return bool(lacking)
+
+    def named_baselines(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
+        """List the named baselines that were trained as far as the incumbent, by label."""
+        named = self._named(best)
+        return [(made.origin, number) for number, made in named if number is not None]
+
+    def _named(self, best: ProposalId) -> list[tuple[ProposalId | None, Proposal]]:
+        """Make the proposals of the named baselines, with the numbers of those that were made."""
+        if not self.spec.baselines:
+            return []
+        until = self.lineage[best].until
+        made = {
+            proposal: number
+            for number, proposal in self.lineage.proposals.items()
+            if proposal.baseline
+        }
+        named = [
+            Proposal(
+                self.spec.search_space.config(values), until, origin=NAMED + name, baseline=True
+            )
+            for name, values in self.spec.baselines.items()
+        ]
+        return [(made.get(proposal), proposal) for proposal in named]
+
+    def _has_seeds_of(self, best: ProposalId, number: ProposalId) -> bool:
+        return set(self._seeds_of[best]) <= set(self._seeds_of.get(number, ()))
 
     # -- one decision ------------------------------------------------------------------------------
 
@@ -430,7 +464,7 @@ class Driver(Search):
         self.default_runs.observe(event)
         self.costs[event.id] = made.cost
         if event.proposal.baseline:
-            return  # `add_baseline` says with which seeds it is trained
+            return  # `add_baselines` says with which seeds it is trained
         self._optimizer.observe(event)
         self._order.begin(event.id, self.costs[event.id])
         self._charged_before.append(self.charges.ever)
@@ -486,13 +520,14 @@ class Driver(Search):
 
         Nothing is charged, and the optimizer is not told.
         """
-        # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
+        # A resumed study has it in the log, not in the queue: `add_baselines` decides anew.
         self.queue.remove(event.proposal)
         self._order.end_baseline(event.proposal)
         self.steps_at_outcome = self.charges.ever
         self._seeds_of[event.proposal] = tuple(seeds)
         self.charges.add_beyond(event.proposal, seeds)
-        self.ranking.observe(event)
+        if not self.lineage[event.proposal].named:
+            self.ranking.observe(event)
 
     def _complete(self, item: Item) -> bool:
         """Say whether an item is complete.

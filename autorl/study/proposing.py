@@ -210,7 +210,7 @@ class DefaultRuns:
 
     def observe(self, event: Proposed) -> None:
         """Take note of a proposal."""
-        if event.proposal.config == self._default:
+        if event.proposal.config == self._default and not event.proposal.named:
             self._numbers.append(event.id)
 
     def longest(self) -> list[ProposalId]:

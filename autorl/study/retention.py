@@ -93,7 +93,7 @@ class Retention:
             needed.update(search.ranking.ordered(1))
         elif keep == "top":
             needed.update(search.ranking.ordered(max(1, search.spec.test.top)))
-        # `add_baseline` goes on from it when the search is over.
+        # `add_baselines` goes on from it when the search is over.
         if search.spec.adds_baseline and not search.finished:
             needed.update(self._default_runs.longest()[:1])
         return needed

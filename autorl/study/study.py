@@ -290,7 +290,7 @@ class Study:
             return segments
         if not self.spec.plan.test:
             return segments + self.models.advance()
-        if not self.tests.candidates and self.driver.add_baseline():
+        if not self.tests.candidates and self.driver.add_baselines():
             segments += self.driver.advance()
         if self.driver.finished:
             segments += self.tests.advance()

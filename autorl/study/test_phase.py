@@ -183,6 +183,8 @@ class TestPhase(Phase):
         default = next(filter(self._driver.settled, defaults), None)
         if default is not None:
             chosen.append(("default", default))
+        named = self._driver.named_baselines(best)
+        chosen += [(label, number) for label, number in named if self._driver.settled(number)]
         # Proposals of one run share their test segments: it is tested once.
         by_root: dict[ProposalId, tuple[str, ProposalId]] = {}
         for label, number in (*chosen, *self._others(best)):

@@ -3,13 +3,19 @@
 from itertools import groupby
 
 import pytest
+import yaml
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
 from study_support import RACING, small_spec
 
-from autorl.core.types import Proposed, Status
+from autorl.core.types import InputError, Proposed, Status
+from autorl.report.plan import make_plan
+from autorl.report.plan_text import plan_text
+from autorl.report.studies import compare_studies, study_table
 from autorl.report.text import result_dict, result_text
 from autorl.study import Study
 from autorl.study.proposing import BASELINE
+from autorl.study.results.record import StudyRecord
+from autorl.study.spec import load_spec
 
 TESTED = {"seeds": {"tuning": 2, "test": 6}, "parallelism": 1, "test": {"top": 1, "baseline": True}}
 
@@ -139,3 +145,110 @@ def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
         result.incumbent.proposal
     )
     assert same or result.difference is not None
+
+
+# -- baselines of the study file -------------------------------------------------------------------
+
+PAPER = {"paper": {"x": 0.95}, "bad one": {"x": 0.1}}
+
+
+def test_named_baselines_are_tested_and_never_told_or_ranked(monkeypatch, tmp_path):
+    """One is better than the incumbent on tuning and test seeds, and stays a baseline."""
+    folder = tmp_path / "study"
+    proposals = (full(0.9), full(0.5), full(0.2))
+    study, result, optimizer = compared(
+        monkeypatch, *proposals, folder=folder, budget={"runs": 6}, baselines=PAPER
+    )
+    assert len(optimizer.told) == 3
+    assert (result.incumbent.proposal, result.beyond) == (0, 400)
+    entries = {entry.label: entry for entry in result.entries}
+    assert list(entries) == ["incumbent", "default", "baseline bad one", "baseline paper"]
+    paper = entries["baseline paper"]
+    assert (paper.tuning, paper.test.iqm) == pytest.approx((0.95, 0.95))
+    assert (paper.difference.low, paper.difference.high) == pytest.approx((-0.05, -0.05))
+    text = result_text(result)
+    assert "-0.05 [-0.05, -0.05]" in text
+    assert "the baselines were trained 400 steps beyond the budget" in text
+    found = result_dict(result)["candidates"]
+    assert found[2]["incumbent_minus_it"]["low"] == pytest.approx(0.8)
+    record = StudyRecord(study.spec, study.store, folder)
+    assert record.best_of_runs(9) == study.driver.ranking.ordered() == [0, 1, 2]
+    study.close()
+    table = study_table(compare_studies([folder, second_study(monkeypatch, tmp_path)]))
+    assert "baseline paper (IQM)" in table[0]
+
+
+def second_study(monkeypatch, folder):
+    study, _, _ = compared(
+        monkeypatch, full(0.8), full(0.5), full(0.2), folder=folder / "second", budget={"runs": 6}
+    )
+    study.close()
+    return folder / "second"
+
+
+def test_a_search_that_goes_on_keeps_its_named_baselines(monkeypatch):
+    study, _, _ = compared(
+        monkeypatch, full(0.9), full(0.7), full(0.8), budget={"runs": 4}, baselines=PAPER
+    )
+    study.extend(2)
+    run(study)
+    origins = study.store.query("SELECT origin FROM proposals WHERE origin LIKE 'baseline %'")
+    assert sorted(origins) == [("baseline bad one",), ("baseline paper",)]
+    study.close()
+
+
+def test_the_dry_run_counts_them():
+    spec = small_spec(baselines={"a": {"x": 0.4}, "b": {}}, seeds={"tuning": 2, "test": 3})
+    plain = small_spec(seeds={"tuning": 2, "test": 3})
+    with_them, without = (make_plan(each) for each in (spec, plain))
+    assert with_them.test.segments - without.test.segments == 2 * 3
+    assert with_them.baseline.segments - without.baseline.segments == 2 * 2
+    assert "the default configuration, a, b as far as the incumbent" in plan_text(with_them)
+
+
+WRONG = {
+    "value": ({"paper": {"x": 2}}, "baselines.paper.x: 2"),
+    "name": ({"paper": {"y": 2}}, "baselines.paper.y: unknown hyperparameter"),
+    "kind": ({"paper": 3}, "baselines.paper: should be a mapping of keys"),
+    "empty": ({"": {}}, "baselines"),
+    "preset": ({"paper": {"zoo": "ppo.yml", "ent": "a"}}, "baselines.paper.ent: unknown key"),
+    "no presets": (
+        {"paper": {"zoo": "ppo.yml"}},
+        "baselines.paper: the format of RL Baselines3 Zoo is for",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_baseline_is_one_line(name):
+    changes, expected = WRONG[name]
+    with pytest.raises(InputError) as refused:
+        small_spec(baselines=changes)
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_baselines_need_test_seeds():
+    with pytest.raises(InputError, match="this study has a landscape, or no test seeds"):
+        small_spec(baselines=PAPER, seeds={"tuning": 2, "test": 0})
+
+
+def test_an_entry_of_the_zoo_is_a_baseline(tmp_path):
+    (tmp_path / "ppo.yml").write_text(
+        "CartPole-v1:\n  n_envs: 8\n  n_timesteps: !!float 1e5\n  policy: MlpPolicy\n"
+        "  learning_rate: 0.002\n"
+    )
+    file = tmp_path / "study.yaml"
+    study = {
+        "trainer": "sb3/ppo",
+        "environment": {"id": "CartPole-v1", "n_envs": 8},
+        "space": {"learning_rate": "log(1e-5, 1e-1)"},
+        "fidelity": {"steps": 100_000},
+        "budget": {"runs": 8},
+        "baselines": {"zoo": {"zoo": "ppo.yml"}},
+    }
+    file.write_text(yaml.safe_dump(study))
+    assert load_spec(file).baselines == {"zoo": {"learning_rate": 0.002}}
+    file.write_text(yaml.safe_dump({**study, "baselines": {"a": {"zoo": "p.yml"}}}))
+    with pytest.raises(InputError, match=r"p\.yml: file not found"):
+        load_spec(file)

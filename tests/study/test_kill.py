@@ -100,6 +100,10 @@ STUDIES = {  # (stride, keys of the study file)
     "failing": (THIRD, FAILING),
     "kept": (THIRD, {"keep": {"checkpoints": "lineage"}}),
     "asha": (EIGHTH, {"optimizer": "asha"}),
+    "named baselines": (
+        THIRD,
+        {"budget": {"runs": 6}, "baselines": {"paper": {"x": 0.7}, "b": {}}},
+    ),
     "adaptive": (EVERY, ADAPTIVE),
     "adaptive failing": (THIRD, {**ADAPTIVE, "trainer": {"crash": 0.3}}),
     "adaptive asha": (EIGHTH, {**ADAPTIVE, **ASHA}),
@@ -171,7 +175,9 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
     ]
 
 
-@pytest.mark.parametrize("name", ["fixed", "random", "stop", "learned", "cut of asha"])
+@pytest.mark.parametrize(
+    "name", ["fixed", "random", "stop", "learned", "cut of asha", "named baselines"]
+)
 def test_one_and_three_workers_give_the_same_table(tmp_path, name):
     from autorl import executors, trainers
 

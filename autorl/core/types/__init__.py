@@ -456,6 +456,10 @@ class Change:
     new: Any
 
 
+NAMED = "baseline "
+"""Begins the origin and the label of a baseline that the study file names."""
+
+
 @dataclass(frozen=True)
 class Proposal:
     """Request of an optimizer: bring `config` to step `until`.
@@ -488,6 +492,11 @@ class Proposal:
     baseline: bool = False
     retain: bool = False
     changes: tuple[Change, ...] | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether it is a baseline of the study file, whose name its origin has."""
+        return self.baseline and self.origin.startswith(NAMED)
 
     @property
     def resume_from(self) -> ProposalId | None:

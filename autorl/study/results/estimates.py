@@ -71,6 +71,7 @@ class Entry:
         test: None if every test run failed.
         until: the step both scores are of.
         failures: how the test runs that failed did, by seed.
+        difference: of a named baseline, the incumbent's interquartile mean minus its own.
     """
 
     label: str
@@ -80,6 +81,7 @@ class Entry:
     test: Estimate | None
     until: int
     failures: Mapping[int, str] = field(default_factory=dict)
+    difference: Interval | None = None
 
     @property
     def config(self) -> Config:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from autorl.core.plain_text import all_counted, counted, number, printable
 from autorl.core.plain_values import plain
-from autorl.core.types import Incumbent, ProposalId, SearchEnd, SegmentId, Status, StudyError
+from autorl.core.types import NAMED, Incumbent, ProposalId, SearchEnd, SegmentId, Status, StudyError
 from autorl.optimizers.model_share import NO_SHARE, ModelShare, PriorUse
 from autorl.statistics import iqm
 from autorl.statistics.aggregates import parse_aggregate
@@ -188,7 +188,7 @@ class Result:
         prior: the landscapes that the search began with, and their part; None without.
         beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, ...
         steps: the steps the incumbent's score and its kept model are of.
-        beyond: steps the default configuration was trained beyond the budget, to be compared at
+        beyond: steps the baselines were trained beyond the budget, to be compared at
             equal length.
         choice: how sure the choice of the incumbent is, of a study with adaptive seeds.
         search_end: why the search is over; None while it is open.
@@ -416,6 +416,9 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
                 failures=failures,
             )
         )
+        last, best = entries[-1], entries[0].test
+        if last.label.startswith(NAMED) and best is not None and last.test is not None:
+            entries[-1] = replace(last, difference=difference(record.spec, best, last.test))
     return entries
 
 

@@ -189,7 +189,12 @@ def apply_preset(data: Content) -> None:
 
 
 def read(
-    trainer: str, folder: str | None, file: str, environment: str | None, entry: str | None
+    trainer: str,
+    folder: str | None,
+    file: str,
+    environment: str | None,
+    entry: str | None,
+    key: str = PRESET,
 ) -> Preset:
     """Read a preset by the trainer's own reader.
 
@@ -199,6 +204,7 @@ def read(
         file: of presets.
         environment: of the study.
         entry: in the file, where it is not the environment's.
+        key: of the section that names it.
 
     Raises:
         InputError: naming the file and line, or the section where the trainer has no presets.
@@ -208,7 +214,7 @@ def read(
         return trainers.info(trainer, folder).read_preset(trainer, path, environment, entry)
     except InputError as error:
         if error.file is None:
-            raise InputError(error.message, key=PRESET) from None
+            raise InputError(error.message, key=key) from None
         raise
 
 

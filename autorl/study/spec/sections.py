@@ -78,6 +78,9 @@ Positive = Annotated[
 ]
 
 
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+
+
 class Section(BaseModel):
     """One mapping of the study file: unknown keys are errors."""
 

@@ -83,6 +83,11 @@ class Spec(sections.Section):
     failures: sections.FailuresSection = sections.FailuresSection()
     limits: sections.LimitsSection = sections.LimitsSection()
     warm_start: sections.WarmStart = Field(default_factory=list)
+    baselines: dict[sections.Name, dict[str, Any]] = Field(default_factory=dict)
+    """Configurations by name, tested beside incumbent and default; the optimizer never sees them.
+
+    `{zoo: FILE, entry: NAME}` is one of a preset. `load_spec` looks it up and checks all.
+    """
     test: sections.TestSection = sections.TestSection()
     keep: sections.KeepSection = sections.KeepSection()
     landscape: sections.LandscapeSection | None = None
@@ -477,6 +482,8 @@ class Spec(sections.Section):
         if self.resources is not None:
             data["resources"] = self.resources.stated()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
+        if not self.baselines:
+            del data["baselines"]
         if self.evaluation.share is None:
             del data["evaluation"]["share"]
         optimizer = self.optimizer

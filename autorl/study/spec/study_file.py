@@ -76,6 +76,7 @@ def load_spec(
     spec = with_shorter_rollout(spec, written)
     _check_resolved(spec, document, data)
     spec = _with_starts(with_default_episodes(spec), document)
+    spec = _with_baselines(spec, document)
     with _located(document):
         spec = with_resolved_options(spec)
         if "parallelism" not in data:
@@ -171,7 +172,7 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
     if isinstance(section, list):
         chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
     elif section.zoo is not None:
-        chosen.append(_preset_start(spec, section.zoo, section.entry, document))
+        chosen.append(_preset_start(spec, section.zoo, section.entry, document, "warm_start"))
     else:
         try:
             chosen += starting_configurations(
@@ -190,8 +191,33 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
     return spec.model_copy(update={"warm_start": [jsonable(config) for config in starts]})
 
 
+def _with_baselines(spec: Spec, document: Document) -> Spec:
+    """Resolve the baselines to configurations of the space."""
+    if spec.baselines and (spec.landscape is not None or not spec.plan.test):
+        raise document.error(
+            "are tested: this study has a landscape, or no test seeds", "baselines"
+        )
+    configs = {}
+    for name, stated in spec.baselines.items():
+        key = f"baselines.{name}"
+        values: Mapping[str, Any] = stated
+        if "zoo" in stated:
+            try:
+                zoo = WarmStartSection.model_validate(stated)
+            except ValidationError as error:
+                raise document.located(
+                    first_problem(error, document, WarmStartSection), key
+                ) from None
+            _, values = _preset_start(spec, str(zoo.zoo), zoo.entry, document, key)
+        try:
+            configs[name] = jsonable(spec.search_space.config(values))
+        except InputError as error:
+            raise document.located(error, key) from None
+    return spec.model_copy(update={"baselines": configs})
+
+
 def _preset_start(
-    spec: Spec, file: str, entry: str | None, document: Document
+    spec: Spec, file: str, entry: str | None, document: Document, key: str
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the configuration of a preset, with its origin in words.
 
@@ -199,19 +225,18 @@ def _preset_start(
         InputError: it cannot be read, or says something else than the study does.
     """
     if spec.trainer is None:
-        raise document.error(
-            "a preset is of one trainer: leave it out beside algorithms", "warm_start"
-        )
+        raise document.error("a preset is of one trainer: leave it out beside algorithms", key)
     trainer = spec.trainer
     environment = spec.environment
-    preset = read(trainer.name, spec.path, file, environment.id, entry)
+    with _located(document):
+        preset = read(trainer.name, spec.path, file, environment.id, entry, key)
     of_policy = trainer.kwargs.get("policy_kwargs") or {}
     fixed = {**of_policy, "n_envs": environment.n_envs, **trainer.kwargs}
     label = f"{preset.name} of {file}"
     try:
         return label, start_of_preset(spec.search_space, preset, fixed, environment.model_dump())
     except InputError as error:
-        named = InputError(f"{label}.{error.key}: {error.message}", key="warm_start")
+        named = InputError(f"{label}.{error.key}: {error.message}", key=key)
         raise document.located(named) from None
 
 
