@@ -183,7 +183,7 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
     several = len(set(trainers.values())) > 1
     named = {
         study.name: {
-            f"{entry.label} (IQM)": entry.test and entry.test.iqm
+            f"{entry.label} (IQM)": None if entry.test is None else entry.test.iqm
             for entry in study.result.entries
             if entry.label.startswith(NAMED)
         }
