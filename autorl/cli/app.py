@@ -48,6 +48,8 @@ LANDSCAPE = {
     "merge": "autorl.cli.landscape_files:merge",
     "delete": "autorl.cli.landscape_files:delete",
     "export": "autorl.cli.landscape_files:export",
+    "upload": "autorl.cli.landscape_files:upload",
+    "download": "autorl.cli.landscape_files:download",
     "build": "autorl.cli.landscape_build:build",
     "importance": "autorl.cli.landscape_analysis:importance",
     "subset": "autorl.cli.landscape_analysis:subset",

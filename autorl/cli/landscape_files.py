@@ -1,4 +1,4 @@
-"""Commands for whole data sets: validate, import, merge, delete, export."""
+"""Commands for whole data sets: validate, import, merge, delete, export, upload, download."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from autorl.landscapes.export import export_optuna, export_table
 from autorl.landscapes.export_deepcave import export_deepcave
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.common import TEXTS
+from autorl.landscapes.manage import download_landscape, upload_landscape
 from autorl.landscapes.validate import validate as check
+from autorl.store.remote import shown_url
 
 
 def validate(
@@ -150,6 +152,30 @@ def delete(
         print_json({"deleted": str(landscape.path)})
     else:
         say(f"deleted {landscape.path}")
+
+
+def upload(source: Source, url: str, replace: bool = False, as_json: AsJson = False) -> None:
+    """Copy a landscape to a folder or a URL of fsspec:
+    it lies at URL/ID. It is validated before.
+
+    Options:
+        url: A folder, or s3://, gs://, hf:// and the like.
+    """
+    place = shown_url(upload_landscape(load_landscape(source), url, replace=replace))
+    if as_json:
+        print_json({"url": place})
+    else:
+        say(place)
+
+
+def download(url: str, out: Path = ROOT, replace: bool = False, as_json: AsJson = False) -> None:
+    """Copy a landscape from a folder or a URL of fsspec:
+    it is validated before anything is written.
+
+    Options:
+        url: Of the landscape's folder, the ID at its end.
+    """
+    show_written([download_landscape(url, out, replace=replace)], out, as_json=as_json)
 
 
 def export(

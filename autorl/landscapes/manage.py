@@ -1,19 +1,23 @@
-"""Whole landscapes: merging several into one, and deleting one."""
+"""Whole landscapes: merged, deleted, and copied to or from a URL."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import counted
 from autorl.core.types import FrozenMap, InputError
+from autorl.landscapes.croissant import CROISSANT
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, TableName, Tables
-from autorl.landscapes.write import write_landscape
+from autorl.landscapes.validate import validate
+from autorl.landscapes.write import placed, write_landscape
+from autorl.store.remote import RemoteFolder, shown_url, storage_url
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,6 +114,58 @@ def delete_landscape(folder: str | Path) -> None:
         if any(parent.iterdir()):
             break
         parent.rmdir()
+
+
+def upload_landscape(source: Dataset, url: str, *, replace: bool = False) -> str:
+    """Copy a landscape to a folder or URL.
+
+    Returns where it lies.
+
+    Raises:
+        InputError: it breaks a rule of `validate`, or something lies there.
+        StorageError: it could not be copied.
+    """
+    if source.is_study:
+        raise InputError("is a study: only landscapes are uploaded", file=str(source.path))
+    _check_whole(source.path, str(source.path))
+    target = RemoteFolder(storage_url(url, Path())).below(source.manifest.id)
+    if target.objects() and not replace:
+        raise InputError("exists already: add --replace", file=shown_url(target.url))
+    target.delete()
+    target.upload(source.path)
+    return target.url
+
+
+def download_landscape(url: str, root: str | Path, *, replace: bool = False) -> Manifest:
+    """Copy the landscape behind a folder or URL.
+
+    It lies at `root/ID` then, whole or not at all.
+
+    Raises:
+        InputError: there is none, it breaks a rule of `validate`, or `root/ID` exists.
+        StorageError: it cannot be read.
+    """
+    source = RemoteFolder(storage_url(url, Path()))
+    with tempfile.TemporaryDirectory() as folder:
+        received = Path(folder)
+        _receive(source, received, [MANIFEST])
+        manifest = Manifest.read(received)
+        _receive(source, received, [CROISSANT, *manifest.files])
+        _check_whole(received, shown_url(source.url))
+        with placed(Path(root) / manifest.id, replace=replace) as building:
+            shutil.copytree(received, building, dirs_exist_ok=True)
+    return manifest
+
+
+def _receive(source: RemoteFolder, folder: Path, files: Sequence[str]) -> None:
+    if missing := source.fetch(folder, files):
+        raise InputError(f"no whole landscape: {missing}", file=shown_url(source.url))
+
+
+def _check_whole(folder: Path, place: str) -> None:
+    if problems := validate(folder):
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InputError(f"{problems[0]}{more}: nothing was copied", file=place)
 
 
 def _check_mergeable(first: Manifest, other: Manifest) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +50,11 @@ def write_landscape(
         InputError: `folder` exists, is a link or lies in a study or a landscape, or a table has
             wrong columns or numbers too large for them.
     """
-    target = free_output(folder, replace=replace)
-    if target.exists() and not (target / MANIFEST).is_file():
-        raise InputError("is not a landscape: nothing of it is replaced", file=str(target))
-    # Hidden, so that `list_landscapes` never shows a write that was cut off.
-    building = target.with_name(f".{target.name}.building")
-    shutil.rmtree(building, ignore_errors=True)
-    (building / "evals").mkdir(parents=True)
+    with placed(folder, replace=replace) as building:
+        return _written(building, tables, manifest, space)
+
+
+def _written(building: Path, tables: Tables, manifest: Manifest, space: Space) -> Manifest:
     (building / "space.yaml").write_text(to_yaml(space), encoding="utf-8")
     files = ParquetFiles()
     for name in _SMALL:
@@ -62,7 +62,26 @@ def write_landscape(
         files.write(tables[name], columns, name, building / f"{name}.parquet")
     part = _write_part(files, tables.evals, building, 0)
     described = dataclasses.replace(manifest, space_hash=space.hash)
-    finished = _finish(files, building, described, [part])
+    return _finish(files, building, described, [part])
+
+
+@contextmanager
+def placed(folder: str | Path, *, replace: bool) -> Iterator[Path]:
+    """Give a hidden folder that is moved to a landscape's place.
+
+    It is moved when the block ends without an error.
+
+    Raises:
+        InputError: `folder` exists, is a link or lies in a study or a landscape.
+    """
+    target = free_output(folder, replace=replace)
+    if target.exists() and not (target / MANIFEST).is_file():
+        raise InputError("is not a landscape: nothing of it is replaced", file=str(target))
+    # Hidden, so that `list_landscapes` never shows a write that was cut off.
+    building = target.with_name(f".{target.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    (building / "evals").mkdir(parents=True)
+    yield building
     # A folder with files cannot be replaced: the old one stands aside for a moment.
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -70,7 +89,6 @@ def write_landscape(
         os.replace(target, old)
     os.replace(building, target)
     shutil.rmtree(old, ignore_errors=True)
-    return finished
 
 
 def append(folder: str | Path, tables: Tables) -> Manifest:

@@ -14,6 +14,7 @@ from autorl.landscapes import (
     write_landscape,
 )
 from autorl.landscapes.export import export_table
+from autorl.landscapes.manage import download_landscape, upload_landscape
 from autorl.landscapes.validate import validate
 
 
@@ -101,3 +102,40 @@ def test_a_flat_table_has_every_evaluation(tmp_path, ending):
         export_table(landscape, tmp_path / f"flat{ending}")
     with pytest.raises(InputError, match=r"\.csv"):
         export_table(landscape, tmp_path / "x.txt")
+
+
+# -- copies behind a URL -----------------------------------------------------------------------------------------------
+
+
+def test_a_landscape_comes_back_from_a_url_as_it_was(tmp_path):
+    sample = written(tmp_path / "mine")
+    url = upload_landscape(sample, str(tmp_path / "bucket"))
+    assert url.endswith("/bucket/sample/dqn/CartPole-v1")
+    with pytest.raises(InputError, match="exists already: add --replace"):
+        upload_landscape(sample, str(tmp_path / "bucket"))
+    assert upload_landscape(sample, str(tmp_path / "bucket"), replace=True) == url
+    found = download_landscape(url, tmp_path / "theirs")
+    assert found == sample.manifest
+    names = [path.relative_to(sample.path) for path in sample.path.rglob("*") if path.is_file()]
+    for name in names:
+        theirs = tmp_path / "theirs" / found.id / name
+        assert theirs.read_bytes() == (sample.path / name).read_bytes()
+    with pytest.raises(InputError, match="is there already"):
+        download_landscape(url, tmp_path / "theirs")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "rule"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-1] + b"?"), "its SHA-256 differs"),
+        (lambda file: file.unlink(), "no whole landscape: runs.parquet is missing"),
+        (lambda file: (file.parent / "manifest.json").unlink(), "manifest.json is missing"),
+    ],
+    ids=["byte", "file", "manifest"],
+)
+def test_a_damaged_copy_writes_nothing(tmp_path, break_it, rule):
+    url = upload_landscape(written(tmp_path / "mine"), str(tmp_path / "bucket"))
+    break_it(tmp_path / "bucket/sample/dqn/CartPole-v1/runs.parquet")
+    with pytest.raises(InputError, match=rule):
+        download_landscape(url, tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
