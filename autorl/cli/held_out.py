@@ -57,7 +57,7 @@ def on_test_seeds(
     place = None if write is None else free_output(write, (".yaml", ".yml"), replace=replace)
     way = Way(workers, as_json, quiet)
     with closing(Study.open(folder, trust=trust)) as study:
-        if seeds is not None and seeds != len(study.spec.plan.test):
+        if seeds is not None and seeds != len(study.spec.plan.seeds("test")):
             study.add_test_seeds(seeds)
         if until_decided:
             _until_decided(study, way, max_seeds)
@@ -91,7 +91,7 @@ def on_test_seeds(
 
 def _until_decided(study: Study, way: Way, most: int) -> None:
     """Add test seeds until incumbent and default are told apart."""
-    have = len(study.spec.plan.test)
+    have = len(study.spec.plan.seeds("test"))
     if most % BLOCK or most < have:
         raise InputError(
             f"expected a multiple of {BLOCK}, at least the {have} seeds there are, got {most}",
@@ -110,7 +110,7 @@ def _until_decided(study: Study, way: Way, most: int) -> None:
             )
         test = told_apart(study.spec, result.entries[0], result.default, most)
         if test.needs:
-            study.add_test_seeds(len(study.spec.plan.test) + BLOCK)
+            study.add_test_seeds(len(study.spec.plan.seeds("test")) + BLOCK)
         else:
             verdict = test.verdicts["first", "second"]
     looks = BLOCK * len(test.thresholds)

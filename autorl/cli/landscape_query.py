@@ -159,6 +159,11 @@ def best(
         if name == "test" and choice.failed_tests:
             note += f" ({counted(choice.failed_tests, 'test run')} failed)"
         say(f"  {name + ' seeds':14}{cell(value)}{note}")
+    for name, value in (("seeds", choice.gap_of_seeds), ("tasks", choice.gap_of_tasks)):
+        if value is not None:
+            say(f"  {'gap by ' + name:14}{cell(value)}")
+    for task in choice.tasks:
+        say_line(f"  {task.task}: tuning seeds {cell(task.tuning)}, test seeds {cell(task.test)}")
     for name, setting in choice.config.items():
         say_line(f"  {name} = {cell(json_value(setting))}")
 

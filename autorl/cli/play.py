@@ -45,7 +45,8 @@ def play(
             raise InputError(f"{model.name} is not an agent that acts", key="trainer")
         with whole(view.record, model.checkpoint) as on_this_machine:
             agent = model.trainer.load_model(on_this_machine)
-        environment = view.spec.environment.resolve()
+        task, _ = view.spec.plan.parts(model.seed)
+        environment = view.spec.environments[task]
     returns = []
     with _film(video) as shown:
         say(f"{model.name}, in {environment.id}")

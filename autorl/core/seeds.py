@@ -14,11 +14,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from autorl.core.plain_text import shown
+from autorl.core.plain_text import counted, shown
 from autorl.core.types import InputError, SeedRole
 
 MOST_SEEDS = 5_000  # of a role: the numbers of runs have room for so many (`study.lineage`)
 FIRST_TEST_SEED = 100  # ARLBench's convention: tuning seeds from 0, test seeds from 100
+TASK = 10_000  # a pair is task * TASK + seed: 10003 is seed 3 of the second task
 Purpose: TypeAlias = Literal["training", "evaluation", "algorithm", "ask", "noise", "test"]
 
 
@@ -31,6 +32,8 @@ class SeedPlan:
     Attributes:
         tuning: seeds every configuration is trained with during the search; a count n means 0..n-1.
         test: seeds only the frozen incumbent is trained with; a count m means 100..100+m-1.
+        tasks: names of those that the seeds are crossed with (`on_tasks`); empty: none.
+        tuned: how many of them, the first, are tuned on.
 
     Raises:
         InputError: a seed is negative, repeated, or in both roles; no tuning seed is given.
@@ -38,6 +41,8 @@ class SeedPlan:
 
     tuning: tuple[int, ...]
     test: tuple[int, ...]
+    tasks: tuple[str, ...] = ()
+    tuned: int = 0
 
     def __init__(self, tuning: int | Sequence[int] = 3, test: int | Sequence[int] = 10) -> None:
         object.__setattr__(self, "tuning", _seed_list(tuning, "seeds.tuning", first=0))
@@ -53,6 +58,58 @@ class SeedPlan:
 
     def of(self, role: SeedRole) -> tuple[int, ...]:
         return self.tuning if role == "tuning" else self.test
+
+    def on_tasks(self, tuning: Sequence[str], test: Sequence[str]) -> SeedPlan:
+        """Cross the seeds with tasks to tune on and tasks to test on: a plan of pairs.
+
+        Its first pairs are one seed of each task. Test seeds are trained on every task. The first
+        task has pairs that are equal to its seeds.
+
+        Raises:
+            InputError: a seed is too large, or there are too many pairs.
+        """
+        for key, seeds in (("seeds.tuning", self.tuning), ("seeds.test", self.test)):
+            if seeds and max(seeds) >= TASK:
+                raise InputError(f"with `tasks` a seed is below {TASK}, got {max(seeds)}", key=key)
+        tasks = (*tuning, *test)
+        plan = SeedPlan(_crossed(self.tuning, len(tuning)), _crossed(self.test, len(tasks)))
+        object.__setattr__(plan, "tasks", tasks)
+        object.__setattr__(plan, "tuned", len(tuning))
+        return plan
+
+    def seeds(self, role: SeedRole) -> tuple[int, ...]:
+        """Return the training seeds of a role, each once whatever the tasks."""
+        return tuple(dict.fromkeys(self.parts(pair)[1] for pair in self.of(role)))
+
+    @property
+    def block(self) -> int:
+        """Number of pairs of one seed: the tasks to tune on."""
+        return max(1, self.tuned)
+
+    def parts(self, pair: int) -> tuple[int, int]:
+        """Return task and training seed of a pair; without tasks it is a seed of task 0."""
+        return divmod(pair, TASK) if self.tasks else (0, pair)
+
+    def judges(self, pair: int) -> bool:
+        """Say whether the result is of a test run: of those on test tasks, if there are any."""
+        return self.tuned == len(self.tasks) or self.parts(pair)[0] >= self.tuned
+
+    def text(self, role: SeedRole) -> str:
+        """Write the seeds of a role, and how many tasks each is trained on."""
+        if not self.tasks:
+            return str(list(self.of(role)))
+        seeds = list(self.seeds(role))
+        count = self.tuned if role == "tuning" else len(self.tasks)
+        return f"{seeds} on each of {counted(count, 'task')}"
+
+    def pair_text(self, pair: int) -> str:
+        """Name the seed of a run, and its task."""
+        task, seed = self.parts(pair)
+        return f"{self.tasks[task]}, seed {seed}" if self.tasks else f"seed {seed}"
+
+
+def _crossed(seeds: Sequence[int], tasks: int) -> list[int]:
+    return [task * TASK + seed for seed in seeds for task in range(tasks)]
 
 
 def _seed_list(seeds: int | Sequence[int], key: str, first: int) -> tuple[int, ...]:

@@ -194,6 +194,16 @@ class Queries:
                 )
         return roles
 
+    def tasks(self) -> dict[str, list[int]]:
+        """List the seeds of each environment; a seed is of one."""
+        tasks: dict[str, list[int]] = {}
+        for seed, name in self.rows(
+            "SELECT DISTINCT CAST(seed AS BIGINT), environment FROM runs WHERE start_step = 0 "
+            "ORDER BY ALL"
+        ):
+            tasks.setdefault(name, []).append(seed)
+        return tasks
+
     def curves(self, config_id: int) -> pd.DataFrame:
         """Return the evaluations of a configuration as stored, by seed and step."""
         return self.frame(_CURVES, [config_id])

@@ -28,14 +28,14 @@ from autorl.landscapes.grid import PENALTY, Grid
 from autorl.landscapes.library import is_study, read_study
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.query_process import QUERY_SECONDS, answer
-from autorl.landscapes.ranking import Choice, Rule, SeedSet
+from autorl.landscapes.ranking import Choice, Rule, SeedSet, TaskValue
 from autorl.landscapes.schema import TABLES, TableName, check_columns, config_of_row
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.statistics.reductions import Reduction, parse_reduction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     import duckdb
     import pandas as pd
@@ -230,6 +230,9 @@ class Dataset:
         at = self.grid.step_position(step)
         row = int(self.ranked(seeds, rule, at)[0])
         tuning, test = (self._over(role, rule, at, row, seeds) for role in ("tuning", "test"))
+        by_task: dict[str, Any] = {}
+        if seeds == "tuning" and len(tasks := self.queries.tasks()) > 1:
+            by_task, test = self._by_task(tasks, rule, at, row)
         value = self._over(seeds, rule, at, row, seeds)
         config_id = int(self.grid.config_ids[row])
         assert value is not None  # the ranking holds complete rows only
@@ -247,7 +250,40 @@ class Dataset:
             reduce=rule.reduction.name,
             origin=rule.origin,
             failed_tests=failed_tests,
+            **by_task,
         )
+
+    def _by_task(
+        self, tasks: Mapping[str, Sequence[int]], rule: Rule, at: int, row: int
+    ) -> tuple[dict[str, Any], float | None]:
+        """Part the scores of a row by task.
+
+        Args:
+            tasks: seeds of each.
+            rule: of the ranking, over tuning seeds.
+            at: position of the last step that counts.
+            row: of the grid.
+
+        Returns:
+            Fields of its `Choice`, and its score on test seeds of tasks it was not chosen on; if
+            there are none, on those of all tasks.
+        """
+
+        def over(role: str, names: Iterable[str]) -> float | None:
+            only = [seed for name in names for seed in tasks[name]]
+            return self._over(role, rule, at, row, "tuning", only)
+
+        values = [TaskValue(name, over("tuning", [name]), over("test", [name])) for name in tasks]
+        tuned = [value.task for value in values if value.tuning is not None]
+        others = [value.task for value in values if value.tuning is None]
+        tuning, seen, new = over("tuning", tuned), over("test", tuned), over("test", others)
+        sign = self.manifest.objective.sign
+        fields: dict[str, Any] = {"tasks": tuple(sorted(values, key=lambda v: v.tuning is None))}
+        if tuning is not None and seen is not None:
+            fields["gap_of_seeds"] = sign * (tuning - seen)
+        if seen is not None and new is not None:
+            fields["gap_of_tasks"] = sign * (seen - new)
+        return fields, new if others else seen
 
     def top(
         self,
@@ -369,8 +405,16 @@ class Dataset:
         """Mark the seeds of a row that had failed by position `at`."""
         return np.asarray(self.grid.at(at).filled[row, self.grid.seed_positions(role)] == PENALTY)
 
-    def _over(self, seeds: str, rule: Rule, at: int, row: int, chosen_on: SeedSet) -> float | None:
-        """Aggregate one row over the seeds of a role.
+    def _over(
+        self,
+        seeds: str,
+        rule: Rule,
+        at: int,
+        row: int,
+        chosen_on: SeedSet,
+        only: Sequence[int] | None = None,
+    ) -> float | None:
+        """Aggregate one row over the seeds of a role, `only` some of them.
 
         None without any seeds, or if a value is missing.
         """
@@ -378,6 +422,8 @@ class Dataset:
             return None
         sign = self.manifest.objective.sign
         places = self.grid.seed_positions(seeds)
+        if only is not None:
+            places = places[np.isin(self.grid.seeds[places], only)]
         # If the reduction chooses a step, seeds that did not choose it are read at the step that
         # is best on those that did: their own best step would be chosen on the test.
         if rule.reduction.chooses_step and seeds != chosen_on:
@@ -392,7 +438,7 @@ class Dataset:
         # A failed test run is left out unless the landscape states a penalty: what it has otherwise
         # is the worst value of others, which is no test score.
         if seeds == "test" and chosen_on == "tuning":
-            failed = self._failed(row, "test", at)
+            failed = self.grid.at(at).filled[row, places] == PENALTY
             stated = self.manifest.objective.penalty is not None and not failed.all()
             values = values if stated else values[~failed]
         if not len(values) or np.isnan(values).any():

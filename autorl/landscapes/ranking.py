@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from autorl.core.types import Config
 from autorl.statistics import Aggregate
 from autorl.statistics.reductions import Reduction
 
 SeedSet: TypeAlias = Literal["tuning", "test", "all"]
+
+
+class TaskValue(NamedTuple):
+    """The aggregates of a chosen configuration on one task of several."""
+
+    task: str
+    tuning: float | None
+    test: float | None
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,10 @@ class Choice:
             value over the seeds that chose it is optimistic; the other one is not.
         failed_tests: how many test runs failed; `test` is of the others unless the landscape states
             a penalty.
+        tasks: values by task, where runs are of several: `test` is then of the tasks without tuning
+            seeds, if there are any.
+        gap_of_seeds, gap_of_tasks: how much worse it is on test seeds of the tasks it was chosen
+            on, and how much worse again on the others.
     """
 
     config_id: int
@@ -37,6 +49,9 @@ class Choice:
     reduce: str = "last"
     origin: str = ""
     failed_tests: int = 0
+    tasks: tuple[TaskValue, ...] = ()
+    gap_of_seeds: float | None = None
+    gap_of_tasks: float | None = None
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def checklist(view: StudyView) -> list[Item]:
         Item(
             "Are the tuning and test seeds listed?",
             "yes",
-            f"tuning {list(spec.plan.tuning)}; test {list(spec.plan.test) or 'none'}",
+            f"tuning {spec.plan.text('tuning')}; test {spec.plan.text('test')}",
         ),
         _tested(view),
         Item(

@@ -44,6 +44,7 @@ from autorl.report.text import (
     front_table,
     score_rows,
     side_by_side,
+    task_table,
     value_cells,
     volumes_text,
 )
@@ -66,7 +67,7 @@ def about(view: StudyView) -> str:
     """Name trainer, task, optimizer and state of a study, and its note."""
     spec = view.spec
     names = ", ".join(trainer.name for trainer in spec.trainers.values())
-    task = spec.environment.id or "its own task"
+    task = spec.task_names or "its own task"
     line = f"{names} on {task}, {spec.optimizer.name}, {state(view)}"
     return f"{line}\n{spec.note}" if spec.note else line
 
@@ -169,18 +170,21 @@ def _seeds(view: StudyView, result: Result) -> list[Block]:
     """Write the seeds, and the score of what was tested on each."""
     spec = view.spec
     blocks: list[Block] = [
-        Text(f"tuning: {list(spec.plan.tuning)} · test: {list(spec.plan.test)}", "note")
+        Text(f"tuning: {spec.plan.text('tuning')} · test: {spec.plan.text('test')}", "note")
     ]
     chart = seeds_chart(result)
     if chart is not None:
         blocks.append(Figure(chart, "seeds"))
+    if result.tasks is not None:
+        blocks.append(Table(*task_table(result)))
     if result.entries:
         header, rows = candidate_table(result)
-        header += [f"seed {seed}" for seed in spec.plan.test]
+        judged = [seed for seed in spec.plan.test if spec.plan.judges(seed)]
+        header += [spec.plan.pair_text(seed) for seed in judged]
         for entry, row in zip(result.entries, rows, strict=True):
             scores = {} if entry.test is None else entry.test.seeds
             # How a run failed stands in the place of its score.
-            row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in spec.plan.test]
+            row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in judged]
         blocks.append(Table(header, rows))
     return blocks
 

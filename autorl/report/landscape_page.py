@@ -94,9 +94,16 @@ def _best(data: Landscape) -> list[Block]:
         tuning = f"{number(choice.value)} on {choice.seeds} seeds (optimistic: chosen by it)"
         if choice.test is None:
             return [Headline(f"{name}: {tuning}.", "", ranked)]
-        return [
-            Headline(number(choice.test), f"{name}: score on test seeds", f"{tuning}. {ranked}")
-        ]
+        headline = Headline(
+            number(choice.test), f"{name}: score on test seeds", f"{tuning}. {ranked}"
+        )
+        if not choice.tasks:
+            return [headline]
+        gaps = (
+            f"Gap by seeds {number(choice.gap_of_seeds)}, by tasks {number(choice.gap_of_tasks)}."
+        )
+        rows = [[value.task, number(value.tuning), number(value.test)] for value in choice.tasks]
+        return [headline, Text(gaps), Table(("task", "tuning seeds", "test seeds"), rows)]
 
     return tried(say, "best configuration")
 

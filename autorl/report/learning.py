@@ -151,9 +151,9 @@ def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
     entries = result.entries
     role: SeedRole = "test" if entries else "tuning"
     shown = [(entry.label, entry.proposal) for entry in entries] or _of_search(record)
-    read = ((*named, _curves_so_far(record, named[1], metric, role)) for named in shown)
+    read = ((*named, _scored_curves(record, named[1], metric, role)) for named in shown)
     drawn = list(islice((curves for curves in read if curves[2]), _MOST_CURVES))
-    marks = [_single_seeds(curves) for label, _, curves in drawn if label == "incumbent"]
+    marks = [_single_seeds(spec, curves) for label, _, curves in drawn if label == "incumbent"]
     for label, proposal, curves in drawn:
         marks.append(_mean_of(spec, f"{label} (proposal {proposal})", proposal, curves))
     if not any(len(line.x) for line in marks):
@@ -184,6 +184,18 @@ def _of_search(record: StudyRecord) -> list[tuple[str, ProposalId]]:
             if row.state in MEANINGS and row.state != CONTINUED:
                 named.setdefault(row.proposal, row.state)
     return [(label, proposal) for proposal, label in named.items()]
+
+
+def _scored_curves(
+    record: StudyRecord, proposal: ProposalId, metric: str, role: SeedRole
+) -> dict[int, dict[int, float]]:
+    """Read the curves that scores are of, with tasks on the scale of these."""
+    judge = record.spec.judge()
+    return {
+        seed: dict(zip(curve, judge.scaled(seed, metric, np.array([*curve.values()])), strict=True))
+        for seed, curve in _curves_so_far(record, proposal, metric, role).items()
+        if role == "tuning" or record.spec.plan.judges(seed)
+    }
 
 
 def _curves_so_far(
@@ -239,11 +251,12 @@ def curves_of(
     return dict(sorted(curves.items()))
 
 
-def _single_seeds(curves: Mapping[int, Mapping[int, float]]) -> Line:
+def _single_seeds(spec: Spec, curves: Mapping[int, Mapping[int, float]]) -> Line:
     """Join the curves of all seeds into one series, with gaps between."""
     points: list[Point] = []
     for seed, curve in curves.items():
-        points += [(step, value, f"seed {seed}, step {step:,}") for step, value in curve.items()]
+        name = spec.plan.pair_text(seed)
+        points += [(step, value, f"{name}, step {step:,}") for step, value in curve.items()]
         points.append(GAP)
     return Line.through("single seeds of the incumbent", points, muted=True)
 

@@ -25,7 +25,7 @@ from autorl.report.idle import idle_text
 from autorl.report.plan import MOST_SEGMENTS, Plan
 from autorl.report.table import columns, one_line
 from autorl.study.setup import ON_THIS_MACHINE, capacity, executor_name, segments_at_once
-from autorl.study.spec import Spec
+from autorl.study.spec import EnvironmentSection, Spec
 from autorl.study.spec.options import options_to_show
 
 _Rows = list[tuple[str, str]]
@@ -76,24 +76,43 @@ def _study_rows(spec: Spec) -> _Rows:
     if evaluation.seeds != "fixed":
         most = evaluation.max or len(spec.plan.tuning)
         seeds = f"{evaluation.seeds} from {evaluation.min} to {most}"
+    over = "seeds" if spec.tasks is None else "tasks and seeds"
     # The study file may describe the space in place.
     space = f"{spec.space}, " if isinstance(spec.space, str) else ""
     objectives = (f"{objective.label}, {objective.direction}" for objective in spec.objectives())
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
-        ("environment", ", ".join(_environment(spec))),
+        *_tasks(spec),
         ("space", f"{space}{counted(len(names), 'hyperparameter')}: {', '.join(names)}"),
         ("optimizer", ", ".join(optimizer)),
         ("objective", ", ".join(objectives)),
         ("parallelism", f"{counted(spec.parallelism, 'proposal')} in flight"),
-        ("tuning seeds", f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"),
+        (
+            "tuning seeds",
+            f"{spec.plan.text('tuning')}, {seeds}, {evaluation.aggregate} over {over}",
+        ),
         ("budget", "; ".join([_budget_text(spec), *_early_ends(spec)])),
     ]
 
 
-def _environment(spec: Spec) -> Iterable[str]:
+def _tasks(spec: Spec) -> _Rows:
+    """Name the environment, or each task with its reference."""
+    if spec.tasks is None:
+        return [("environment", ", ".join(_environment(spec.environment)))]
+    rows = []
+    for number, task in enumerate(spec.tasks.listed):
+        parts = [task.label, *(part for part in _environment(task) if task.id)]
+        if isinstance(task.reference, list) and len(task.reference) > 2:
+            parts.append(f"scores by {len(task.reference)} quantiles")
+        elif task.reference is not None:
+            parts.append(f"scores from {task.reference}")
+        role = "tuning" if number < len(spec.tasks.tuning) else "test"
+        rows.append((f"{role} task", ", ".join(dict.fromkeys(parts))))
+    return rows
+
+
+def _environment(section: EnvironmentSection) -> Iterable[str]:
     """Name the environment, and what is put around it."""
-    section = spec.environment
     yield section.id or "the trainer's own"
     if section.n_envs > 1:
         yield f"{section.n_envs} side by side"
@@ -206,6 +225,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "environment": spec.environment.id,
         "optimizer": spec.optimizer.name,
         "seeds": {"tuning": list(spec.plan.tuning), "test": list(spec.plan.test)},
+        "tasks": spec.tasks and [task.label for task in spec.tasks.listed],
         "steps_of_a_run": spec.fidelity.steps,
         "evaluations_of_a_run": len(spec.evaluation_steps),
         "rungs": list(plan.rungs),
@@ -255,8 +275,8 @@ def _early_ends(spec: Spec) -> list[str]:
 
 def _test_text(plan: Plan) -> str:
     test = plan.spec.test
-    seeds = list(plan.spec.plan.test)
-    if not seeds:
+    seeds = plan.spec.plan.text("test")
+    if not plan.spec.plan.test:
         return "none: seeds.test is empty, so there will be no number to report"
     best = f", and the best {test.top}" if test.top > 1 else ""
     count = f"at most {counted(plan.test.proposals, 'candidate')}, "

@@ -35,7 +35,7 @@ def status_dict(view: StudyView) -> dict[str, Any]:
         "name": view.spec.name,
         "note": view.spec.note,
         "trainers": [trainer.name for trainer in view.spec.trainers.values()],
-        "environment": view.spec.environment.id,
+        "environment": view.spec.task_names,
         "optimizer": view.spec.optimizer.name,
         "state": state(view),
         "search_end": record.search_end,
@@ -131,7 +131,7 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
         counts += f"; {share_text(record.share, learns=record.optimizer_learns)}"
     best = "none yet"
     if (incumbent := _incumbent(record)) is not None:
-        seeds = counted(incumbent["n_seeds"], "tuning seed")
+        seeds = counted(incumbent["n_seeds"], "tuning run" if view.spec.tasks else "tuning seed")
         score = f"{number(incumbent['tuning'])} on {seeds} (optimistic: chosen by it)"
         best = f"proposal {incumbent['proposal']}: {score}"
     unscored = ", ".join(f"proposal {proposal}" for proposal in record.tables.pending())
@@ -148,7 +148,7 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     elif result is not None and result.problem:
         scores["test score"] = f"none: {result.problem}"
     rows = {
-        "study": f"{spec.name}: {names} on {spec.environment.id or 'its own task'}",
+        "study": f"{spec.name}: {names} on {spec.task_names or 'its own task'}",
         "note": spec.note,
         "state": stands,
         "search ended": record.search_end_text,

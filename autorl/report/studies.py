@@ -33,6 +33,7 @@ from autorl.statistics import (
 )
 from autorl.study import Result
 from autorl.study.budget import Spent
+from autorl.study.results.estimates import by_task
 from autorl.study.spec import Spec
 
 _FEW_SEEDS = 2
@@ -202,6 +203,7 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
             "test seeds": str(len(study.scores)),
             "tuning": number(result.tuning),
             "gap": number(result.gap),
+            **_gaps(comparison, result),
             "default (IQM)": number(default.iqm if default else None),
             **{label: number(named[study.name].get(label)) for label in labels},
             "steps charged": f"{study.spent.charged_steps:,}",
@@ -211,6 +213,17 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
         }
         rows.append(cells)
     return table_of(rows)
+
+
+def _gaps(comparison: StudyComparison, result: Result) -> dict[str, object]:
+    """Part the gap of a study into seeds and tasks, where one of the studies has tasks."""
+    if all(study.result.tasks is None for study in comparison.studies):
+        return {}
+    tasks = result.tasks
+    return {
+        "by seeds": number(result.gap if tasks is None else tasks.seeds),
+        "by tasks": number(None if tasks is None else tasks.tasks),
+    }
 
 
 def pair_table(comparison: StudyComparison) -> tuple[list[str], list[list[object]]]:
@@ -249,6 +262,8 @@ def comparison_dict(comparison: StudyComparison) -> dict[str, Any]:
                     "interval": study.interval and vars(study.interval),
                     "tests": study.scores,
                     "tuning": study.result.tuning,
+                    "gap_of_seeds": study.result.tasks and study.result.tasks.seeds,
+                    "gap_of_tasks": study.result.tasks and study.result.tasks.tasks,
                     "charged_steps": study.spent.charged_steps,
                     "trained_steps": study.trained,
                     "seconds": study.seconds,
@@ -306,11 +321,17 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _pair(first: Compared, second: Compared) -> Pair:
-    shared = sorted(set(first.scores) & set(second.scores))
+    # Equal numbers of pairs are of other tasks where tasks differ.
+    same = first.spec.tasks == second.spec.tasks
+    shared = sorted(set(first.scores) & set(second.scores)) if same else []
     paired = len(shared) >= _FEW_SEEDS
     # Aggregates and intervals are of numbers that are better where larger.
     a, b = (
-        first.sign * np.array([study.scores[seed] for seed in (shared if paired else study.scores)])
+        first.sign
+        * by_task(
+            study.spec if same else None,
+            {seed: study.scores[seed] for seed in (shared if paired else study.scores)},
+        )
         for study in (first, second)
     )
     # Streams of the names: another study in the comparison changes no interval.
@@ -432,10 +453,11 @@ def _protocol(spec: Spec, spent: Spent) -> dict[str, str]:
     return {
         "objective": f"{first.direction} {first.metric}",
         "environment": f"{environment.id or 'its own task'}{f' ({named})' if named else ''}",
+        "tasks": spec.tasks.text if spec.tasks is not None else "none",
         "budget": _budget(spec, spent),
         "space": spec.search_space.hash,
-        "tuning seeds": str(list(spec.plan.tuning)),
-        "test seeds": str(list(spec.plan.test)),
+        "tuning seeds": spec.plan.text("tuning"),
+        "test seeds": spec.plan.text("test"),
         "length": counted(spec.fidelity.steps, spec.step, form=","),
         "score": f"{first.reduce} of a run, {evaluation.aggregate} over seeds",
         "evaluation": f"{counted(spec.fidelity.evaluations, 'time')}, "

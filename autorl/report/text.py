@@ -18,6 +18,7 @@ from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
 from autorl.store.store import shown_folder
 from autorl.study import Entry, Estimate, Result
+from autorl.study.results.tasks import TaskScores
 
 _MOST_POINTS = 20
 
@@ -34,6 +35,7 @@ def result_text(result: Result, *, model: str = "model.zip", states: str = "") -
         one_line(result.objective),
         _scores(result),
         one_line(f"  {result.loss}") if result.loss else "",
+        _tasks(result),
         _candidates(result),
         _front(result),
         _configuration(result),
@@ -65,6 +67,7 @@ def result_dict(result: Result) -> dict[str, Any]:
             "search_end": result.search_end,
             "choice": result.choice and vars(result.choice),
             "gap": result.gap,
+            "tasks": result.tasks and _tasks_dict(result.tasks),
             "default": default
             and {
                 "proposal": default.proposal,
@@ -105,6 +108,23 @@ def result_dict(result: Result) -> dict[str, Any]:
         }
     )
     return document
+
+
+def _tasks_dict(tasks: TaskScores) -> dict[str, Any]:
+    scores = [
+        {
+            **vars(score),
+            "test": _estimate_dict(score.test),
+            "default": _estimate_dict(score.default),
+        }
+        for score in tasks.scores
+    ]
+    return {
+        "gap_of_seeds": tasks.seeds,
+        "gap_of_tasks": tasks.tasks,
+        "mean_ranks": tasks.ranks,
+        "scores": scores,
+    }
 
 
 _NO_SCORE = Estimate(math.nan, None, math.nan, None, {})
@@ -181,12 +201,10 @@ def score_rows(result: Result) -> list[Score]:
         rows = [Score("test score (IQM)", *iqm_cells(result.test))]
         # Otherwise the same number would stand in two lines.
         if by != "iqm":
-            span = _leveled(by, len(result.test.seeds), result.test.interval)
+            span = _leveled(by, result.test.runs_of_a_task, result.test.interval)
             note = "compare the tuning score with this one"
             rows.append(Score(f"test score ({by})", number(result.test.value), span, note))
-    seeds = (
-        f"{counted(result.tuning_seeds, 'tuning seed')}; optimistic, it was chosen by this score"
-    )
+    seeds = f"{result.tuning_text}; optimistic, it was chosen by this score"
     rows.append(Score(f"tuning score ({by})", number(result.tuning), "", seeds))
     if (choice := result.choice) is not None:
         note = (
@@ -197,6 +215,7 @@ def score_rows(result: Result) -> list[Score]:
     if result.gap is not None:
         note = "tuning score minus test score: the larger, the more the search has over-tuned"
         rows.append(Score(f"gap ({by})", number(result.gap), "", note))
+    rows += _gaps(result)
     default = result.default
     if default is not None:
         shorter = default.until != result.incumbent.until
@@ -205,7 +224,7 @@ def score_rows(result: Result) -> list[Score]:
         rows.append(Score(name, *(iqm_cells(default.test) if default.test else failed)))
     if result.difference is not None:
         tests = [entry and entry.test for entry in (result.entries[0], default)]
-        pairs = min(len(test.seeds) if test else 0 for test in tests)
+        pairs = min(test.runs_of_a_task if test else 0 for test in tests)
         note = "incumbent minus default on the same test seeds"
         # A failed run whose value the study file does not state is in neither score.
         if any(test and len(test.seeds) < test.runs for test in tests):
@@ -221,6 +240,51 @@ def score_rows(result: Result) -> list[Score]:
     return rows
 
 
+def _gaps(result: Result) -> list[Score]:
+    """Part the gap into what new seeds and what new tasks cost."""
+    tasks = result.tasks
+    if tasks is None or tasks.tasks is None:
+        return []
+    by_seeds = "tuning score minus that of test seeds on the tuning tasks"
+    by_tasks = "that score minus the one of test seeds on the test tasks"
+    return [
+        Score("  by seeds", number(tasks.seeds), "", by_seeds),
+        Score("  by tasks", number(tasks.tasks), "", by_tasks),
+    ]
+
+
+def task_table(result: Result) -> tuple[list[str], list[list[object]]]:
+    """Make header and rows of the scores by task."""
+    by = result.aggregate
+    rows = []
+    for score in result.tasks.scores if result.tasks is not None else ():
+        test = score.test
+        default = score.default
+        gap = None if test is None or score.tuning is None else score.tuning - test.value
+        sign = 1 if result.direction == "maximize" else -1
+        rows.append(
+            {
+                "task": score.task,
+                "role": score.role,
+                f"tuning ({by})": number(score.tuning),
+                "test (IQM)": number(test.iqm if test else None),
+                "interval": interval_text(test.iqm_interval if test else None),
+                f"test ({by})": number(test.value if test else None),
+                "gap by seeds": number(None if gap is None else sign * gap),
+                "default's test (IQM)": number(default.iqm if default else None),
+                "failed": score.failed or "",
+            }
+        )
+    return table_of(rows)
+
+
+def _tasks(result: Result) -> str:
+    if result.tasks is None:
+        return ""
+    header, rows = task_table(result)
+    return "  the incumbent by task\n" + columns(header, rows)
+
+
 _UNTESTED = "not tested on held-out seeds: there is no number to report yet"
 
 
@@ -231,7 +295,7 @@ def _leveled(statistic: str, seeds: int, interval: Interval | None) -> str:
 
 def iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
     """Write the number to report, its interval and its runs."""
-    span = _leveled("iqm", len(estimate.seeds), estimate.iqm_interval)
+    span = _leveled("iqm", estimate.runs_of_a_task, estimate.iqm_interval)
     return number(estimate.iqm), span, seeds_text(estimate)
 
 
@@ -251,7 +315,7 @@ def seeds_text(estimate: Estimate) -> str:
     And what became of those that failed.
     """
     if not estimate.failed:
-        return counted(len(estimate.seeds), "held-out seed")
+        return estimate.seeds_text
     if estimate.failed_value is not None:
         stated = f"each counts as {number(estimate.failed_value)} (failures.penalty)"
         return f"{counted(estimate.runs, 'test run')}; {estimate.failed} failed, {stated}"
@@ -282,10 +346,12 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[object]]]:
             "interval": interval_text(test.iqm_interval if test else None),
             f"test ({by})": number(test.value if test else None),
             f"tuning ({by})": number(entry.tuning),
-            "test seeds": len(test.seeds) if test else 0,
+            "test runs" if result.tasks else "test seeds": len(test.seeds) if test else 0,
             "failed": len(entry.failures) or "",
             **({"incumbent minus it": _over(result, entry)} if named else {}),
         }
+        if result.tasks is not None:
+            cells["mean rank"] = number(result.tasks.ranks.get(entry.proposal))
         rows.append(cells)
     return table_of(rows)
 

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autorl.core.seeds import TASK
 from autorl.core.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.confirmation import SHARE, runs_to_confirm
@@ -84,12 +85,14 @@ class Curve:
         metrics: what was measured at each of them.
         cost: by name, summed over segments.
         status: of the last segment.
+        seed: of the run, which says its task.
     """
 
     steps: tuple[int, ...]
     metrics: tuple[Mapping[str, float], ...]
     cost: Mapping[str, float]
     status: Status
+    seed: int = 0
 
     def series(self, metric: str) -> np.ndarray:
         """Return the values of `metric`, one per evaluation.
@@ -107,13 +110,14 @@ class Curve:
         return max(bisect_right(self.steps, step) - 1, 0)
 
 
-def join(outcomes: Sequence[Outcome], without: Collection[int] = ()) -> Curve:
+def join(outcomes: Sequence[Outcome], without: Collection[int] = (), seed: int = 0) -> Curve:
     """Make the curve of a chain of segments.
 
     Args:
         outcomes: of the segments, oldest first.
         without: steps that were evaluated only because a segment ended there. If they are left
             out, a cut run has the curve of an uncut one.
+        seed: of the run.
     """
     points = {report.step: report.metrics for outcome in outcomes for report in outcome.reports}
     points = {step: metrics for step, metrics in points.items() if step not in without}
@@ -122,7 +126,26 @@ def join(outcomes: Sequence[Outcome], without: Collection[int] = ()) -> Curve:
         for name, value in outcome.cost.items():
             cost[name] = cost.get(name, 0.0) + value
     steps = tuple(sorted(points))
-    return Curve(steps, tuple(points[step] for step in steps), cost, outcomes[-1].status)
+    metrics = tuple(points[step] for step in steps)
+    return Curve(steps, metrics, cost, outcomes[-1].status, seed)
+
+
+def normalised(values: np.ndarray, reference: Sequence[float]) -> np.ndarray:
+    """Write values of one task on a scale that tasks share.
+
+    Args:
+        values: in the metric's own unit and direction, which stays.
+        reference: ascending values that count as 0, ..., 1 at equal distances. Two of them make a
+            line, which goes on beyond both; more are quantiles, and nothing is beyond them.
+    """
+    if len(reference) == 2:
+        low, high = reference
+        return (values - low) / (high - low)
+    points, place = np.unique(reference, return_inverse=True)
+    # Equal quantiles have the mean of their levels.
+    levels = np.bincount(place, np.linspace(0, 1, len(reference))) / np.bincount(place)
+    scaled: np.ndarray = np.interp(values, points, levels)
+    return scaled
 
 
 @dataclass(frozen=True)
@@ -152,6 +175,7 @@ class Judge:
         aggregate: over seeds, by name.
         penalty: a number in the first objective's own direction, or None for "the worst score told
             so far".
+        references: of each task, by metric (`normalised`); empty where scores are as measured.
 
     Attributes:
         needed: metrics that every evaluation of a run has.
@@ -163,6 +187,7 @@ class Judge:
         constraints: Sequence[Constraint] = (),
         aggregate: str = "mean",
         penalty: float | None = None,
+        references: Sequence[Mapping[str, Sequence[float]]] = (),
     ) -> None:
         self.objectives = tuple(objectives)
         self.constraints = tuple(constraints)
@@ -170,6 +195,7 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
+        self._references = references
         self._choosing = [
             objective
             for objective, reduce in zip(self.objectives, self._reduce, strict=True)
@@ -192,17 +218,15 @@ class Judge:
         # If there is no evaluation, no report lacks the metric, but the curve is empty.
         if not curve.steps and self.needed:
             raise KeyError(self.needed[0])
-        curves = [
-            objective.sign * self._curve_of(curve, objective.metric)
-            for objective in self.objectives
-        ]
+        measured = [self._curve_of(curve, objective.metric) for objective in self.objectives]
         constraints = tuple(
             rule.violation(self._last(curve, rule.metric)) for rule in self.constraints
         )
-        finite = all(np.isfinite(series).all() for series in curves)
+        finite = all(np.isfinite(series).all() for series in measured)
         if not finite or not all(map(math.isfinite, constraints)):
             message = "a metric of the objective is NaN or infinite"
             return SeedValue(seed, Status.DIVERGED, message=message)
+        curves = self._scores(curve)
         values = tuple(reduce(series) for reduce, series in zip(self._reduce, curves, strict=True))
         return SeedValue(seed, curve.status, values, constraints)
 
@@ -242,9 +266,8 @@ class Judge:
             return at_end
         position = curve.position(step)
         values = list(at_end.values)
-        for index, objective in enumerate(self.objectives):
-            if objective.metric not in COST_METRICS:
-                series = objective.sign * self._curve_of(curve, objective.metric)
+        for index, series in enumerate(self._scores(curve)):
+            if self.objectives[index].metric not in COST_METRICS:
                 values[index] = self._reduce[index].read(series, position)
         return SeedValue(seed, at_end.status, tuple(values), at_end.constraints)
 
@@ -290,10 +313,8 @@ class Judge:
             return None
         objective = self._choosing[0]
         steps = sorted({step for curve in curves for step in curve.steps})
-        columns = [
-            [curve.metrics[curve.position(step)][objective.metric] for curve in curves]
-            for step in steps
-        ]
+        scaled = [(curve, self._scaled(curve, objective.metric)) for curve in curves]
+        columns = [[series[curve.position(step)] for curve, series in scaled] for step in steps]
         scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
         return steps[int(np.argmax(scores))]  # the first of equals: the shortest training
 
@@ -314,6 +335,20 @@ class Judge:
         if metric in COST_METRICS:
             return np.array([curve.cost.get(metric, math.nan)])
         return curve.series(metric)
+
+    def scaled(self, seed: int, metric: str, values: np.ndarray) -> np.ndarray:
+        """Return a metric's values as scores count them: on the scale of the seed's task."""
+        reference = self._references[seed // TASK].get(metric) if self._references else None
+        return values if reference is None else normalised(values, reference)
+
+    def _scaled(self, curve: Curve, metric: str) -> np.ndarray:
+        return self.scaled(curve.seed, metric, self._curve_of(curve, metric))
+
+    def _scores(self, curve: Curve) -> list[np.ndarray]:
+        """Return the curve of each objective, on which larger is better."""
+        return [
+            objective.sign * self._scaled(curve, objective.metric) for objective in self.objectives
+        ]
 
     def _last(self, curve: Curve, metric: str) -> float:
         return float(self._curve_of(curve, metric)[-1])
@@ -522,9 +557,21 @@ class Adaptive(_Seeds):
 
     `autorl.study.more_seeds` spends a share of the budget on the best when the rest is used up.
     The incumbent then has the most seeds.
+
+    Attributes:
+        share: of the budget that confirms.
+        block: tasks that one more seed is trained on.
     """
 
     share: float = SHARE
+    block: int = 1
+
+    def runs_to_confirm(self, runs: float, confirmed: int = 0) -> int:
+        """Return how many full runs of a budget confirm.
+
+        `confirmed` counts seeds, on every task, as in `confirmation.runs_to_confirm`.
+        """
+        return self.block * runs_to_confirm(runs / self.block, self.share, confirmed=confirmed)
 
     def runs_to_explore(self, runs: float, confirmed: int = 0) -> float:
         """Return how many full runs of a budget explore.
@@ -532,7 +579,7 @@ class Adaptive(_Seeds):
         They pay for one proposal at least, if the budget does. `confirmed` is that of
         `runs_to_confirm`.
         """
-        explore = runs - runs_to_confirm(runs, self.share, confirmed=confirmed)
+        explore = runs - self.runs_to_confirm(runs, confirmed)
         return max(explore, min(runs, float(self.minimum)))
 
 

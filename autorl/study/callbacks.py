@@ -146,6 +146,7 @@ class RunInfo:
         seed, role: of the run.
         start, until: steps the segment is trained from and to.
         parent_run: the run whose agent it began with; None from scratch.
+        environment: its name, or that of the task.
     """
 
     run: int
@@ -156,6 +157,7 @@ class RunInfo:
     start: int
     until: int
     parent_run: int | None
+    environment: str | None = None
 
 
 class Callback:
@@ -329,7 +331,7 @@ class Listeners:
             name=spec.name,
             folder=folder,
             trainers=tuple(trainer.name for trainer in spec.trainers.values()),
-            environment=spec.environment.id,
+            environment=spec.task_names,
             optimizer=spec.optimizer.name,
             objectives=tuple(
                 FrozenMap(dataclasses.asdict(objective)) for objective in spec.objectives()
@@ -417,15 +419,17 @@ class Listeners:
         lineage = self._lineage()
         proposal = lineage[segment.proposal]
         run, parent = lineage.run_ids(segment.proposal, role, segment.seed)
+        _, training_seed = self._spec.plan.parts(segment.seed)
         return RunInfo(
             run=run,
             proposal=segment.proposal,
             config=self._spec.trainer_for(proposal.config)[1],
-            seed=segment.seed,
+            seed=training_seed,
             role=role,
             start=start,
             until=proposal.until if segment.end is None else segment.end,
             parent_run=parent,
+            environment=self._spec.task_name(segment.seed),
         )
 
     def _tell(self, call: Callable[[Callback], None], *, refusing: bool = False) -> None:

@@ -143,7 +143,8 @@ class Lineage:
         parent = self._proposals[proposal].parent
         if not isinstance(parent, Exploit):
             return None
-        return digest(seed, "fork", parent.stream, self.start(proposal)) % 2**63
+        _, training_seed = self._plan.parts(seed)
+        return digest(training_seed, "fork", parent.stream, self.start(proposal)) % 2**63
 
     def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
         """List configurations by the step they start at, equal neighbours merged."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autorl.core.types import ProposalId, Scored
-from autorl.statistics.confirmation import confirmed_at, levels_of, runs_to_confirm
+from autorl.statistics.confirmation import confirmed_at, levels_of
 from autorl.statistics.evaluation import Adaptive, Racing, SeedValue
 from autorl.statistics.fronts import fronts
 from autorl.statistics.noise import posterior
@@ -57,7 +57,8 @@ class Confirmation:
         if not self.under_way:
             self._begun = self._charges.steps
             counts = [scored.n_seeds for scored in self._search.contenders().values()]
-            self._confirmed = max(counts, default=self._policy.minimum) - self._policy.minimum
+            most = max(counts, default=self._policy.minimum)
+            self._confirmed = (most - self._policy.minimum) // self._policy.block
 
     def limit(self, budget: float) -> float:
         """Return the charged steps at which the exploration ends.
@@ -95,12 +96,13 @@ class Confirmation:
     def _grant(self, budget: float) -> SeedsGranted | None:
         """Return the next level at which a proposal lacks seeds."""
         candidates = self._search.contenders()
+        block = self._policy.block
         if self.under_way:
-            target = len(self._last.seeds) + 1
+            target = len(self._last.seeds) + block
             levels = self._last.levels
             survivors = [number for number in self._last.proposals if number in candidates]
         else:
-            target = self._policy.minimum + 1
+            target = self._policy.minimum + block
             levels = self._levels(list(candidates), budget)
             survivors = list(candidates)
         if not levels:
@@ -109,9 +111,10 @@ class Confirmation:
         expected = _expected_scores(candidates)
         for place, runs in enumerate(levels):
             ranked = _ranked(survivors, expected)
-            survivors = confirmed_at(ranked, seeds, target + place, runs)
-            if any(seeds[number] < target + place for number in survivors):
-                granted = self._policy.full[: target + place]
+            count = target + place * block
+            survivors = confirmed_at(ranked, seeds, count, runs * block)
+            if any(seeds[number] < count for number in survivors):
+                granted = self._policy.full[:count]
                 return SeedsGranted(tuple(survivors), granted, levels[place + 1 :])
         return None
 
@@ -120,14 +123,14 @@ class Confirmation:
             return ()
         if math.isinf(budget):
             explored = (self._charges.steps - self._begun) / self._horizon
-            share = self._policy.share
-            runs = runs_to_confirm(explored / (1 - share), share, confirmed=self._confirmed)
-            steps = float(runs * self._horizon)
+            planned = explored / (1 - self._policy.share)
+            steps = float(self._policy.runs_to_confirm(planned, self._confirmed) * self._horizon)
         else:
             steps = budget - self._charges.steps
         chains = map(self._lineage.chain, candidates)
-        cost = max(sum(map(self._charges.of, chain)) for chain in chains)  # of one more seed
-        most = len(self._policy.full) - self._policy.minimum
+        block = self._policy.block
+        cost = block * max(sum(map(self._charges.of, chain)) for chain in chains)  # of one seed
+        most = (len(self._policy.full) - self._policy.minimum) // block
         # Hundreds of runs are 3e-14 short of their number where steps are a sum of floats.
         runs = int(steps / cost + 1e-9)
         return levels_of(runs, len(candidates), most, confirmed=self._confirmed)

@@ -38,7 +38,7 @@ def judged(
     if problem:
         return dataclasses.replace(outcome, status=Status.CRASH, message=problem)
     try:
-        value = judge.value(segment.seed, join(outcome))
+        value = judge.value(segment.id.seed, join(outcome))
     except (KeyError, ValueError) as error:
         # Metrics of other reports are no news.
         reports = outcome.reports
@@ -61,19 +61,23 @@ def ended(
     lineage: Lineage,
     judge: Judge,
     join: Callable[[Outcome], Curve],
+    environment: str | None,
 ) -> SegmentEnded:
-    """Return the event of an outcome, with further facts for the tables."""
+    """Return the event of an outcome, with further facts for the tables.
+
+    `environment`: its name, or that of the task, as tables say it.
+    """
     reductions = None
     if not outcome.status.failed:
         reductions = tuple(judge.reductions(join(outcome)))
     proposal = segment.id.proposal
-    run, parent_run = lineage.run_ids(proposal, segment.role, segment.seed)
+    run, parent_run = lineage.run_ids(proposal, segment.role, segment.id.seed)
     place = SegmentPlace(
         segment=segment.id,
         run_id=run,
         role=segment.role,
         algorithm=segment.trainer.name,
-        environment=segment.environment.id,
+        environment=environment,
         parent_run=parent_run,
         start_step=lineage.run(proposal).start_step,
         member=lineage[proposal].member,

@@ -9,7 +9,7 @@ import functools
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,6 @@ def _check(spec: Spec, load: Load) -> None:
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
         of_trainer = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-        loaded = load(trainer)
         # A landscape has the floats of weights.
         if not spec.info(trainer).replays_landscape:
             of_trainer = set(map(whole_name, of_trainer))
@@ -80,22 +79,17 @@ def _check(spec: Spec, load: Load) -> None:
         if of_task and not spec.info(trainer).takes_task:
             message = f"{trainer.name} trains in the study's own task, which {min(of_task)} changes"
             raise InputError(message, key="space")
-        check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
-        loaded.check(spec.environment.resolve(), of_trainer)
-        for config in _examined(spec.spaces[algorithm]):
-            loaded.check_model(spec.environment.resolve(), with_weights(config))
-        if not spec.allow_proxy_selection:
-            metrics = [objective.metric for objective in spec.objective]
-            loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
-        # It is None if only a run shows the metrics, as with user code.
-        metrics_of_runs = loaded.reported_metrics(spec.environment.resolve())
-        if metrics_of_runs is not None:
-            allowed = {*metrics_of_runs, *COST_METRICS}
-            for key, stated in (("objective", spec.objective), ("constraints", spec.constraints)):
-                check_names([section.metric for section in stated], allowed, "metric", key)
-        loaded.check_seeds(spec.plan.tuning, "tuning")
-        tested_seeds = spec.plan.test if spec.test.top else ()
-        loaded.check_seeds(tested_seeds, "test")
+        for task, _ in enumerate(spec.environments):
+            loaded = load(spec.on_task(trainer, task))
+            check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
+            try:
+                _check_task(spec, loaded, task, of_trainer, algorithm)
+            except InputError as error:
+                key = error.key or ""
+                if spec.tasks is None or not key.startswith("environment"):
+                    raise
+                key = spec.tasks.key(task) + key.removeprefix("environment")
+                raise InputError(error.message, file=error.file, key=key) from None
     _check_configurations(spec, load)
     # Asked of every proposal later on, when it is too late to refuse a study.
     predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
@@ -107,6 +101,37 @@ def _check(spec: Spec, load: Load) -> None:
         RemoteFolder(spec.storage)
         cache_bound()
     _check_executor(spec)
+
+
+def _check_task(
+    spec: Spec, trainer: Trainer, task: int, names: Collection[str], algorithm: str
+) -> None:
+    """Check what a trainer is asked to do on one task.
+
+    Args:
+        spec: the study file.
+        trainer: of an algorithm, on the task.
+        task: its number.
+        names: hyperparameters of the trainer.
+        algorithm: its name.
+    """
+    environment = spec.environments[task]
+    trainer.check(environment, names)
+    for config in _examined(spec.spaces[algorithm]):
+        trainer.check_model(environment, with_weights(config))
+    if not spec.allow_proxy_selection:
+        metrics = [objective.metric for objective in spec.objective]
+        prefix = f"{algorithm}." if algorithm else ""
+        trainer.check_objective(environment, metrics, choices_of(spec, prefix))
+    # It is None if only a run shows the metrics, as with user code.
+    metrics_of_runs = trainer.reported_metrics(environment)
+    if metrics_of_runs is not None:
+        allowed = {*metrics_of_runs, *COST_METRICS}
+        for key, stated in (("objective", spec.objective), ("constraints", spec.constraints)):
+            check_names([section.metric for section in stated], allowed, "metric", key)
+    tuned = task < spec.plan.block
+    trainer.check_seeds(spec.plan.seeds("tuning") if tuned else (), "tuning")
+    trainer.check_seeds(spec.plan.seeds("test") if spec.test.top else (), "test")
 
 
 def _examined(space: Space) -> list[Config]:
@@ -229,9 +254,12 @@ def executor_name(spec: Spec) -> str:
 
 
 def _best_executors(spec: Spec) -> set[str]:
-    """Return what a study's trainers run best on in its environment."""
-    environment = spec.environment.id
-    return {spec.info(trainer).executor_for(environment) for trainer in spec.trainers.values()}
+    """Return what a study's trainers run best on in its environments."""
+    return {
+        spec.info(trainer).executor_for(environment.id)
+        for trainer in spec.trainers.values()
+        for environment in spec.environments
+    }
 
 
 def local_executor_name(spec: Spec) -> str:

@@ -259,7 +259,7 @@ class Study:
         Raises:
             InputError: there are as many already.
         """
-        have = self.spec.plan.test
+        have = self.spec.plan.seeds("test")
         if count <= len(have):
             raise InputError(
                 f"the study has {counted(len(have), 'test seed')} already: ask for more",
@@ -269,7 +269,7 @@ class Study:
             raise InputError(
                 f"expected at most {MOST_SEEDS} test seeds, got {count}", key="--seeds"
             )
-        taken = {*have, *self.spec.plan.tuning}
+        taken = {*have, *self.spec.plan.seeds("tuning")}
         fresh = (
             seed
             for seed in itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1)

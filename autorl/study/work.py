@@ -74,7 +74,6 @@ class Work:
         self.files = AttemptFiles(self._store, counts_logs=spec.limits.disk_gb is not None)
         self._lineage = lineage
         self._judge = judge
-        self._environment = spec.environment.resolve()
         self._outcomes: dict[SegmentId, Outcome] = {}
         self._ready: list[Segment] = []
         self._superseded: list[Segment] = []
@@ -125,7 +124,7 @@ class Work:
         start = self._lineage.start(segment.id.proposal)
         if segment.parent is None and start:
             link = self._lineage[segment.id.proposal].resume_from
-            parent = None if link is None else SegmentId(link, segment.seed)
+            parent = None if link is None else SegmentId(link, segment.id.seed)
             notes = (*outcome.notes, self.damaged.why_from_start(parent))
             outcome = dataclasses.replace(outcome, notes=notes)
         join_chain = functools.partial(self._curve_to, segment)
@@ -134,7 +133,8 @@ class Work:
         # Not recorded: once the script is mended the same segment is trained, and nothing was lost.
         if outcome.unlogged and all(past.status.failed for past in self._outcomes.values()):
             raise self._journal.give_up(f"run {segment.id} failed: {outcome.message}")
-        self._journal.record(ended(segment, outcome, self._lineage, self._judge, join_chain))
+        task = self._spec.task_name(segment.id.seed)
+        self._journal.record(ended(segment, outcome, self._lineage, self._judge, join_chain, task))
         self.files.remove_unnamed(segment.id)
         return True
 
@@ -343,7 +343,8 @@ class Work:
         *,
         last: bool,
     ) -> Segment:
-        trainer, config = self._spec.trainer_for(self._lineage[proposal].config)
+        task, training_seed = self._spec.plan.parts(seed)
+        trainer, config = self._spec.trainer_for(self._lineage[proposal].config, task)
         begin = self._lineage.start(proposal)
         until = self._lineage[proposal].until if cut is None else cut
         name = SegmentId(proposal, seed, cut)
@@ -361,9 +362,9 @@ class Work:
         return Segment(
             id=name,
             trainer=trainer,
-            environment=self._environment,
+            environment=self._spec.environments[task],
             config=config,
-            seed=seed,
+            seed=training_seed,
             role=role,
             parent=checkpoint,
             start=start,
@@ -439,12 +440,12 @@ class Work:
         """
         links = self._lineage.chain(segment.proposal)[: len(outcomes) - 1]
         cuts = {self._lineage[link].until for link in links}
-        return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
+        return join(outcomes, cuts.difference(self._spec.evaluation_steps), segment.seed)
 
     def _curve_to(self, segment: Segment, outcome: Outcome) -> Curve:
         """Join the outcome of a segment to the chain before it."""
         chain = self._lineage.chain(segment.id.proposal)[:-1]
-        before = [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
+        before = [self._outcomes[SegmentId(link, segment.id.seed)] for link in chain]
         return self._join(segment.id, [*before, outcome])
 
     # -- checkpoints -------------------------------------------------------------------------------

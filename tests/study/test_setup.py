@@ -26,7 +26,7 @@ def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
         executor=SimpleNamespace(**section),
         limits=SimpleNamespace(**limits),
         trainers={str(place): place for place in range(len(best))},
-        environment=SimpleNamespace(id=""),
+        environments=[SimpleNamespace(id="")],
         info=lambda place: SimpleNamespace(executor_for=lambda environment: best[place]),
         resources_by_algorithm={
             str(place): Resources(**asked) for place, asked in enumerate(needs)

@@ -78,7 +78,7 @@ def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
         why = "not tested yet" if spec.plan.test else "no test seeds"
         texts.append(f"{why}: the tuning score is optimistic and is not a result")
     elif entries[0].test is not None:
-        texts += _short_intervals(spec.evaluation.aggregate, len(entries[0].test.seeds))
+        texts += _short_intervals(spec.evaluation.aggregate, entries[0].test.runs_of_a_task)
     for entry in entries:
         if entry.label == "default" and entry.until != entries[0].until:
             reached = f"to step {entry.until} of {entries[0].until} only"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autorl.core import seeds as streams
+from autorl.core.plain_text import counted
 from autorl.core.types import Config, ProposalId, StudyError
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval
@@ -37,6 +38,7 @@ class Estimate:
         failed: how many test runs failed.
         failed_value: what each of them counts as; None: they are in no number, and the headline
             counts them.
+        tasks: how many tasks the seeds are crossed with; 0 without tasks.
     """
 
     value: float
@@ -46,6 +48,18 @@ class Estimate:
     seeds: Mapping[int, float]
     failed: int = 0
     failed_value: float | None = None
+    tasks: int = 0
+
+    @property
+    def runs_of_a_task(self) -> int:
+        """Number of runs on one task, from which intervals are resampled."""
+        return len(self.seeds) // max(1, self.tasks)
+
+    @property
+    def seeds_text(self) -> str:
+        """The seeds in words."""
+        seeds = counted(self.runs_of_a_task, "held-out seed")
+        return f"{seeds} x {counted(self.tasks, 'task')}" if self.tasks else seeds
 
     @property
     def runs(self) -> int:
@@ -58,7 +72,7 @@ class Estimate:
 
         Its interval then covers less than it says.
         """
-        return len(self.seeds) < FEW_RUNS
+        return self.runs_of_a_task < FEW_RUNS
 
 
 @dataclass(frozen=True)
@@ -109,11 +123,24 @@ def estimate(
     penalties = {} if stated is None else dict.fromkeys(failed, stated)
     # In one order, because the bootstrap resamples places of this list.
     seeds = dict(sorted({**succeeded, **penalties}.items()))
-    scores = list(seeds.values())
+    scores = by_task(spec, seeds)
+    tasks = 0 if spec.tasks is None else len({spec.plan.parts(seed)[0] for seed in seeds})
     value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, scores)
     iqm, iqm_interval = _aggregated(spec, proposal, "iqm", scores)
     failed_value = stated if failed else None
-    return Estimate(value, interval, iqm, iqm_interval, seeds, len(failed), failed_value)
+    return Estimate(value, interval, iqm, iqm_interval, seeds, len(failed), failed_value, tasks)
+
+
+def by_task(spec: Spec | None, seeds: Mapping[int, float]) -> np.ndarray:
+    """Arrange values as (seeds, tasks), so that intervals resample within each task.
+
+    In one column where tasks have different numbers of values, and without a study file.
+    """
+    columns: dict[int, list[float]] = {}
+    for seed, value in seeds.items():
+        columns.setdefault(0 if spec is None else spec.plan.parts(seed)[0], []).append(value)
+    even = len({len(column) for column in columns.values()}) == 1
+    return np.array([*columns.values()] if even else [[*seeds.values()]]).T
 
 
 def difference(spec: Spec, first: Estimate, second: Estimate) -> Interval | None:
@@ -122,7 +149,11 @@ def difference(spec: Spec, first: Estimate, second: Estimate) -> Interval | None
     It is resampled in pairs of seeds. None with fewer than two seeds that both have.
     """
     sign = spec.objectives()[0].sign
-    first_scores, second_scores = (sign * np.array(values) for values in paired(first, second))
+    shared = sorted(set(first.seeds) & set(second.seeds))
+    first_scores, second_scores = (
+        sign * by_task(spec, {seed: estimate.seeds[seed] for seed in shared})
+        for estimate in (first, second)
+    )
     if len(first_scores) < 2:
         return None
     # A stream of the study's seed: the same table has the same interval whenever it is read.
@@ -151,16 +182,20 @@ def told_apart(spec: Spec, first: Entry, second: Entry, most: int) -> Sequential
         StudyError: a run of them failed, so a block has no mean.
     """
     sign = spec.objectives()[0].sign
-    seeds = spec.plan.test[:most]
+    seeds = spec.plan.seeds("test")[:most]
+    judged = [pair for pair in spec.plan.test if spec.plan.judges(pair)]
+    # With tasks a seed is the mean over them.
+    pairs = {seed: [pair for pair in judged if spec.plan.parts(pair)[1] == seed] for seed in seeds}
     runs = {}
     for name, entry in (("first", first), ("second", second)):
         values = {} if entry.test is None else entry.test.seeds
-        failed = [seed for seed in seeds if seed not in values]
+        failed = [pair for seed in seeds for pair in pairs[seed] if pair not in values]
         if failed:
             raise StudyError(
-                f"the {entry.label}'s run on test seed {failed[0]} failed: no decision"
+                f"the {entry.label}'s run on test {spec.plan.pair_text(failed[0])} failed: "
+                "no decision"
             )
-        runs[name] = [sign * values[seed] for seed in seeds]
+        runs[name] = [sign * float(np.mean([values[p] for p in pairs[seed]])) for seed in seeds]
     rng = streams.generator(spec.seed, "test", "told apart")
     return sequential_test(runs, rng=rng, block=BLOCK, interims=most // BLOCK)
 
@@ -175,14 +210,14 @@ def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]
 
 
 def _aggregated(
-    spec: Spec, proposal: ProposalId, aggregate: str, values: Sequence[float]
+    spec: Spec, proposal: ProposalId, aggregate: str, values: np.ndarray
 ) -> tuple[float, Interval | None]:
     """Aggregate test scores in the metric's own direction.
 
     There is an interval of two and more.
     """
     sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
-    scores = sign * np.array(values)
+    scores = sign * values
     interval = None
     if len(scores) > 1:
         # Student's t covers more of a mean, but reaches beyond what a return can be

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 ABOUT = ("description", "licence", "citation", "url", "creator", "commit", "hardware")
 """Fields of a manifest that a study does not know."""
+SCORE = "score"
+"""The metric of a study with tasks: its objective on their scale."""
 _NAMESPACE = "studies"
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
 _OF_DAMAGED_VALUES = (
@@ -132,7 +134,9 @@ def from_study(
         )
     # `landscape.id` may name the algorithm otherwise than the trainer does.
     algorithm, environment = _names(id, str(study), data)
-    runs = data.tables.runs.assign(environment=environment)
+    runs = data.tables.runs
+    if data.spec.tasks is None:
+        runs = runs.assign(environment=environment)
     # In a study that chooses between algorithms each run keeps the name of its own.
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
@@ -141,6 +145,8 @@ def from_study(
         notes += (f"Written while {counted(data.pending, 'proposal', 'were')} pending.",)
     variant = stated_variant(data.spec.environment.resolve())
     task = environment if variant is None else variant.text
+    if data.spec.tasks is not None:
+        task = data.spec.task_names or task
     description = f"{counted(len(data.tables.configs), 'configuration')} of {algorithm} on {task}."
     stated = {name: getattr(section, name, None) for name in ABOUT}
     facts: dict[str, Any] = {"description": description}
@@ -171,7 +177,8 @@ def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
     _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
     recorded = data.tables.runs["environment"].iloc[0]
     name = landscape_name(data.spec.environment.resolve())
-    if name and environment != name:
+    # One of several tasks has a name of its own.
+    if data.spec.tasks is None and name and environment != name:
         raise InputError(
             f"the study trained on {recorded!r}, so the id is namespace/algorithm/{recorded}",
             file=study,
@@ -217,21 +224,43 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
     configs = config_rows(space, {config.first: config.values for config in listed}, origin="")
     configs["origin"] = [config.origin for config in listed]
     runs = pd.DataFrame(study.runs(), columns=RunRow._fields)
-    if stated_variant(spec.environment.resolve()) is None:
+    if spec.tasks is not None or stated_variant(spec.environment.resolve()) is None:
         runs["environment"] = runs["environment"].fillna(_environment(spec))
     else:
         # The study's tables name the environment, not its variant.
         runs["environment"] = _environment(spec)
     segments = pd.DataFrame(study.segments(), columns=SegmentRow._fields)
-    return Tables(configs, runs, _evals(study, runs, spec.objective[0].metric), segments)
+    evals = _evals(study, runs, spec.objective[0].metric)
+    if _objective(spec) == SCORE:
+        evals[SCORE] = _scores(spec, runs, evals)
+    return Tables(configs, runs, evals, segments)
+
+
+def _objective(spec: Spec) -> str:
+    """Name the metric that runs are ranked by: with tasks that have references, their score."""
+    metric = spec.objective[0].metric
+    return metric if spec.tasks is None or not spec.tasks.references(metric) else SCORE
+
+
+def _scores(spec: Spec, runs: pd.DataFrame, evals: pd.DataFrame) -> pd.Series[float]:
+    """Write the objective on the scale that the tasks share."""
+    metric = spec.objective[0].metric
+    seeds = evals["run_id"].map(runs.set_index("run_id")["seed"])
+    scores = evals[metric].astype(float)
+    judge = spec.judge()
+    for seed in seeds.unique():
+        of_seed = seeds == seed
+        scores[of_seed] = judge.scaled(int(seed), metric, scores[of_seed].to_numpy())
+    return scores
 
 
 def _environment(spec: Spec) -> str:
     """Return the environment's name, which says the variant.
 
-    It is that of the study for a task inside a trainer.
+    It is that of the study for a task inside a trainer, and for several tasks.
     """
-    return landscape_name(spec.environment.resolve()) or spec.name
+    name = None if spec.tasks is not None else landscape_name(spec.environment.resolve())
+    return name or spec.name
 
 
 def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFrame:
@@ -295,7 +324,7 @@ def _manifest(study: StudyTables, spec: Spec, folder: Path) -> Manifest:
         step_unit=_step_unit(spec),
         seeds=FrozenMap(tuning=list(spec.plan.tuning), test=list(spec.plan.test)),
         licence="",
-        objective=Objective(objective.metric, objective.direction, penalty=penalty),
+        objective=Objective(_objective(spec), objective.direction, penalty=penalty),
         sampler=_sampler(spec),
         trainer=_trainer(spec),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
@@ -343,6 +372,8 @@ def _trainer(spec: Spec) -> FrozenMap:
     # By its hash whoever builds a prior or judges one sees that the other has not used it.
     if variant is not None:
         environment["variant"] = variant.hash
+    if spec.tasks is not None:
+        trainer["tasks"] = stated["tasks"]
     if spec.landscape is not None and spec.landscape.family is not None:
         environment["family"] = spec.landscape.family.model_dump(mode="json")
     return FrozenMap({**trainer, "environment": environment})

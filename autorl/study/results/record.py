@@ -425,9 +425,10 @@ def with_added_test_seeds(spec: Spec, tables: StudyTables) -> Spec:
     added = tables.added_test_seeds()
     if not added:
         return spec
-    seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])
+    plan = spec.plan
+    seeds = SeedsSection(tuning=[*plan.seeds("tuning")], test=[*plan.seeds("test"), *added])
     # A copy keeps the plan that it has cached.
-    return spec.model_copy(update={"seeds": seeds, "plan": seeds.resolve()})
+    return spec.model_copy(update={"seeds": seeds, "plan": spec.plan_of(seeds)})
 
 
 def search_end_text(why: SearchEnd, spec: Spec, used: float) -> str:

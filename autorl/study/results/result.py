@@ -31,6 +31,7 @@ from autorl.study.results.estimates import Entry, Estimate, difference, estimate
 from autorl.study.results.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
 from autorl.study.results.models import load_model as read_model
 from autorl.study.results.record import StudyRecord, open_copy
+from autorl.study.results.tasks import TaskScores, split, task_scores
 from autorl.study.spec import Spec
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ class Result:
         choice: how sure the choice of the incumbent is, of a study with adaptive seeds.
         search_end: why the search is over; None while it is open.
         search_end_text: the same in words, empty while it is open.
+        tasks: the scores by task, and the gaps of seeds and of tasks; None without tasks.
         rows: those of `trials`, of a study in memory; None where its folder has them.
     """
 
@@ -219,6 +221,7 @@ class Result:
     choice: Choice | None = None
     search_end: SearchEnd | None = None
     search_end_text: str = ""
+    tasks: TaskScores | None = None
     rows: tuple[TrialRow, ...] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -229,16 +232,23 @@ class Result:
         lines = [self.objective, self.problem or "not tested on held-out seeds"]
         if self.test is not None:
             span = self.test.iqm_interval
-            level = level_text("iqm", len(self.test.seeds))
+            level = level_text("iqm", self.test.runs_of_a_task)
             interval = "" if span is None else f", {level}[{number(span.low)}, {number(span.high)}]"
-            seeds = counted(len(self.test.seeds), "held-out seed")
-            lines[1] = f"test score (IQM): {number(self.test.iqm)}{interval}, {seeds}"
-        seeds = counted(self.tuning_seeds, "tuning seed")
+            runs = f"{number(self.test.iqm)}{interval}, {self.test.seeds_text}"
+            lines[1] = f"test score (IQM): {runs}"
+        seeds = self.tuning_text
         lines.append(f"tuning score ({self.aggregate}): {number(self.tuning)}, {seeds}; optimistic")
         lines += [self.loss] if self.loss else []
         params = ", ".join(f"{name}={value!r}" for name, value in self.best_params.items())
         lines.append(f"incumbent: proposal {self.incumbent.proposal}: {params}")
         return "\n".join(printable(line, keep_lines=False) for line in lines)
+
+    @property
+    def tuning_text(self) -> str:
+        """The tuning runs in words."""
+        if self.tasks is not None:
+            return f"{counted(self.tuning_seeds, 'run')} on tuning seeds and tasks"
+        return counted(self.tuning_seeds, "tuning seed")
 
     @property
     def best_params(self) -> dict[str, Any]:
@@ -250,7 +260,7 @@ class Result:
         """Make a table of every run that has begun.
 
         Columns: `run`, `configuration` (the number of the proposal that introduced it), `proposal`
-        (the last that trained the run), `role` and `seed`, `state` (`complete`, `stopped` before
+        (the last that trained the run), `role` and `seed`, with tasks `task`, `state` (`complete`, `stopped` before
         its last step, or the kind of failure), `steps` (reached), `value` (by the objective; one
         `value_METRIC` for each of several; none of a failed run; of a test run where it counts),
         `origin`, `environment_steps`, `wall_seconds`, and `params_NAME` for each hyperparameter,
@@ -352,6 +362,7 @@ def read_result(record: StudyRecord) -> Result:
     spec = record.spec
     incumbent = record.incumbent()
     entries = _entries(record, incumbent.proposal)
+    tuning = _tuning_score(record, incumbent.proposal)
     metrics = reward_metrics(record, incumbent.proposal) if entries else {}
     front = record.front if len(spec.objective) > 1 else []
     points = _points(record, front, {entry.proposal for entry in entries})
@@ -360,7 +371,7 @@ def read_result(record: StudyRecord) -> Result:
         aggregate=spec.evaluation.aggregate,
         direction=spec.objectives()[0].direction,
         incumbent=incumbent,
-        tuning=_tuning_score(record, incumbent.proposal),
+        tuning=tuning,
         entries=tuple(entries),
         difference=_difference(spec, entries),
         front=points,
@@ -379,6 +390,7 @@ def read_result(record: StudyRecord) -> Result:
         choice=choice_of(record, incumbent.proposal),
         search_end=record.search_end,
         search_end_text=record.search_end_text,
+        tasks=task_scores(record, incumbent.proposal, tuning, entries),
         rows=tuple(trial_rows(record)) if record.folder is None else None,
     )
 
@@ -388,6 +400,7 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
 
     Empty where the search was opened again and has another incumbent, which is not tested yet.
     """
+    spec = record.spec
     rows = record.tables.tests()
     # "earlier": a candidate of before the search was extended.
     labels = {row.proposal: row.label for row in rows if row.label != "earlier"}
@@ -398,20 +411,15 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     for proposal in sorted(
         labels, key=lambda number: (places.get(labels[number], 2), labels[number], number)
     ):
-        tests = [row for row in rows if row.proposal == proposal]
-        failures = {row.seed: row.status for row in tests if Status(row.status).failed}
-        succeeded = {
-            row.seed: row.value
-            for row in tests
-            if row.seed not in failures and row.value is not None
-        }
+        tests = [row for row in rows if row.proposal == proposal and spec.plan.judges(row.seed)]
+        succeeded, failures = split(tests)
         entries.append(
             Entry(
                 label=labels[proposal],
                 proposal=proposal,
                 schedule=record.schedule(proposal),
                 tuning=_tuning_score(record, proposal),
-                test=estimate(record.spec, proposal, succeeded, list(failures)),
+                test=estimate(spec, proposal, succeeded, list(failures)),
                 until=record.until(proposal),
                 failures=failures,
             )
@@ -460,7 +468,12 @@ def _objectives_text(spec: Spec) -> str:
         f"{'higher' if objective.sign > 0 else 'lower'} is better"
         for objective in spec.objectives()
     ]
-    return f"score: {'; beside it '.join(texts)}; {spec.evaluation.aggregate} over seeds"
+    over = "seeds"
+    if spec.tasks is not None:
+        scale = " on the scale of its task's reference, 0 to 1" if spec.tasks.references("") else ""
+        texts[-1] += scale
+        over = "tasks and seeds"
+    return f"score: {'; beside it '.join(texts)}; {spec.evaluation.aggregate} over {over}"
 
 
 def _points(
@@ -511,6 +524,7 @@ def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
     scores = {}
     for index, objective in enumerate(record.spec.objectives()):
         rows = [row for row in record.tables.tests(index) if row.proposal == proposal]
+        rows = [row for row in rows if record.spec.plan.judges(row.seed)]
         values = [row.value for row in rows if not Status(row.status).failed]
         if not values:
             continue
@@ -532,7 +546,8 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
     `Result.trials` says what a row holds.
     """
     tables = record.tables
-    objectives = record.spec.objectives()
+    spec = record.spec
+    objectives = spec.objectives()
     names = [f"value_{objective.metric}" for objective in objectives]
     names = names if len(names) > 1 else ["value"]
     configs = {row.first: row for row in tables.configs()}
@@ -562,8 +577,9 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
                 "configuration": run.config_id,
                 "proposal": last,
                 "role": run.seed_role,
-                "seed": run.seed,
-                "state": _state(run, until.get(last, 0), record.spec.fidelity.steps),
+                **({} if spec.tasks is None else {"task": run.environment}),
+                "seed": spec.plan.parts(run.seed)[1],
+                "state": _state(run, until.get(last, 0), spec.fidelity.steps),
                 "steps": reached.get(run.run_id, 0),
                 **values,
                 "origin": config.origin,

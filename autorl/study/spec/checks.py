@@ -183,24 +183,54 @@ def check_seed_rule(spec: Spec) -> None:
     section = spec.evaluation
     rule = section.seeds
     have = len(spec.plan.tuning)
-    if section.max is not None and section.max < section.min:
-        raise InputError(
-            f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max"
-        )
+    least = section.min
+    if section.max is not None and section.max < least:
+        raise InputError(f"{section.max} is below evaluation.min, {least}", key="evaluation.max")
     if section.share is not None and rule != "adaptive":
         raise InputError(f"is of `seeds: adaptive`, not of {rule!r}", key="evaluation.share")
     problem = None
-    if rule != "fixed" and max(section.max or 1, section.min) > have:
+    if rule != "fixed" and max(section.max or 1, least) > have:
         problem = f"{rule} up to more seeds than the {have} in seeds.tuning"
-    elif rule == "adaptive" and (most := section.max or have) <= section.min:
+    elif rule == "adaptive" and (most := section.max or have) <= least:
         problem = (
-            f"adaptive needs more seeds for the best than the {section.min} of every proposal: "
+            f"adaptive needs more seeds for the best than the {least} of every proposal: "
             f"got {most} (evaluation.max, seeds.tuning)"
+        )
+    elif rule == "adaptive" and (least % spec.plan.block or most % spec.plan.block):
+        problem = (
+            "adaptive compares means over all tasks: min and max are multiples of the "
+            f"{spec.plan.block} in tasks.tuning"
         )
     elif rule == "adaptive" and math.isinf(spec.full_runs) and spec.budget.hours is None:
         problem = "adaptive needs a budget, of which it keeps a share"
     if problem is not None:
         raise InputError(problem, key="evaluation")
+
+
+def check_tasks(spec: Spec) -> None:
+    """Check that the scores of all tasks have one scale.
+
+    Raises:
+        InputError: a task says no reference where another does, or environments differ.
+    """
+    if spec.tasks is None:
+        return
+    tasks = spec.tasks.listed
+    metrics = [objective.metric for objective in spec.objective]
+    needed = len({(task.id, task.landscape) for task in tasks}) > 1
+    needed |= any(task.reference is not None for task in tasks)
+    for number, task in enumerate(tasks) if needed else ():
+        stated = task.reference if isinstance(task.reference, dict) else metrics[:1]
+        lacking = [m for m in metrics if task.reference is None or m not in stated]
+        if not lacking:
+            continue
+        by_metric = "{metric: [low, high]}" if len(metrics) > 1 else "[low, high]"
+        raise InputError(
+            f"{task.label} has no reference for {lacking[0]}: scores of different tasks are "
+            f"compared by `reference: {by_metric}`, those that count as 0 and 1 (a random "
+            "policy's and a good one's, say); give it for every task",
+            key=spec.tasks.key(number),
+        )
 
 
 def check_budget(spec: Spec) -> None:

@@ -10,12 +10,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from autorl import trainers
 from autorl.core.plain_text import shown
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError
-from autorl.space import Hyperparameter, Space, load_space, unknown_key
+from autorl.population.task_families import read_task_family
+from autorl.space import Hyperparameter, Space, load_space, read_document, unknown_key
 from autorl.store.remote import storage_url
+from autorl.study.spec.sections import EnvironmentSection, TaskSection
 from autorl.study.spec.spec import LongRolloutError, Spec
 from autorl.trainers.info import Preset
 from autorl.trainers.language.tasks.files import pinned
@@ -41,6 +45,7 @@ def complete(data: Content) -> None:
 
     Its short forms are written out. Default sections are added and paths made absolute.
     """
+    _write_out_tasks(data)
     _fill_defaults(data)  # first: they may hold what the next look at
     write_out(data)
     _write_out_id(data)
@@ -68,11 +73,12 @@ def _fill_defaults(data: Content) -> None:
 
 def _write_out_id(data: Content) -> None:
     """Write out the version of the environment, by which it is recorded."""
-    name, _ = _environment_of(data)
     trainer, *_ = _trainer_sections(data) or [None]
-    if name is not None and trainer is not None:
-        info = trainers.info(_name_of(trainer), str(data["path"]))
-        data["environment"]["id"] = info.full_id(name)
+    for environment in _environments(data):
+        name = environment.get("id")
+        if isinstance(name, str) and trainer is not None:
+            info = trainers.info(_name_of(trainer), str(data["path"]))
+            environment["id"] = info.full_id(name)
 
 
 def _trainer_sections(data: Mapping[str, object]) -> list[object]:
@@ -127,12 +133,96 @@ def _pin_paths(data: Content) -> None:
         if isinstance(trainer, dict) and isinstance(trainer.get("kwargs"), dict):
             kwargs = trainer["kwargs"]
             trainer["kwargs"] = trainers.info(_name_of(trainer), folder).pinned(kwargs, folder)
-    environment = data.get("environment")
-    # The task `files` has a user's own models and data.
-    if isinstance(environment, dict) and environment.get("id") == "files":
+    trainer, *_ = _trainer_sections(data) or [None]
+    for environment in _environments(data):
+        # The task `files` has a user's own models and data.
         kwargs = environment.get("kwargs")
-        if isinstance(kwargs, Mapping):
+        if environment.get("id") == "files" and isinstance(kwargs, Mapping):
             environment["kwargs"] = pinned(kwargs, folder)
+        if "landscape" in environment:
+            of_task = {"landscape": environment["landscape"]}
+            environment |= trainers.info(_name_of(trainer), folder).pinned(of_task, folder)
+
+
+def _environments(data: Content) -> list[Content]:
+    """List the sections that name an environment: the study's, then those of its tasks."""
+    tasks = _section(data, "tasks")
+    listed = [data.get("environment")]
+    for role in ("tuning", "test"):
+        listed += tasks[role] if isinstance(tasks.get(role), list) else []
+    return [section for section in listed if isinstance(section, dict)]
+
+
+def _write_out_tasks(data: Content) -> None:
+    """Write out the tasks of a study file in place; its environment becomes the first of them.
+
+    Raises:
+        InputError: a family cannot be read, or the file names another environment or landscape.
+    """
+    tasks = data.get("tasks")
+    if not isinstance(tasks, dict):
+        return
+    environment = _section(data, "environment")
+    stated = environment.pop("id", None)
+    trainer, *_ = _trainer_sections(data) or [None]
+    replays = trainers.info(_name_of(trainer), str(data["path"])).replays_landscape
+    for role in ("tuning", "test"):
+        entries = tasks.get(role)
+        if isinstance(entries, list):
+            tasks[role] = [
+                task
+                for number, entry in enumerate(entries)
+                for task in _drawn(
+                    {"landscape" if replays else "id": entry} if isinstance(entry, str) else entry,
+                    environment,
+                    f"tasks.{role}[{number}]",
+                    Path(str(data["path"])),
+                )
+            ]
+    first, *_ = tasks.get("tuning") or [None]
+    if not isinstance(first, dict):
+        return
+    if stated not in (None, first.get("id")):
+        message = f"is {stated}, and the first task {first.get('id')}: say it there alone"
+        raise InputError(message, key="environment.id")
+    own = EnvironmentSection.model_fields
+    data["environment"] = {key: value for key, value in first.items() if key in own}
+    evaluation = data.setdefault("evaluation", {})
+    if isinstance(evaluation, dict):
+        evaluation.setdefault("min", len(tasks["tuning"]))
+    if replays and isinstance(trainer, dict):
+        trainer["kwargs"] = {**_section(trainer, "kwargs"), "landscape": first.get("landscape")}
+
+
+_OF_FAMILY = ("count", "seed", "purpose")
+
+
+def _drawn(entry: object, environment: Content, key: str, folder: Path) -> list[object]:
+    """List the tasks of an entry: itself, or the variants of the family that it names.
+
+    Args:
+        entry: of a list of tasks.
+        environment: what the study says of all of them.
+        key: of the entry.
+        folder: where a relative file begins.
+    """
+    if not isinstance(entry, dict) or "family" not in entry:
+        return [{**environment, **entry} if isinstance(entry, dict) else entry]
+    source = entry["family"]
+    try:
+        content = plain(read_document(folder / source).data if isinstance(source, str) else source)
+        changes = {name: entry[name] for name in _OF_FAMILY if name in entry}
+        family = read_task_family({**content, **changes} if isinstance(content, dict) else content)
+        variants = family.variants
+    except InputError as error:
+        place = f"{key}.family" + (f".{error.key}" if error.key and error.file is None else "")
+        raise InputError(error.message, file=error.file, key=place) from None
+    task = {name: entry[name] for name in entry if name not in ("family", *_OF_FAMILY)}
+    base = {**environment, **task}
+    kwargs = base.get("kwargs") or {}
+    return [
+        {**base, "id": item.id, "kwargs": {**kwargs, **plain(item.parameters)}} for item in variants
+    ]
 
 
 PRESET = "preset"
@@ -332,6 +422,53 @@ def with_default_episodes(spec: Spec) -> Spec:
     episodes = min(fidelity.episodes, max(FEWEST_EPISODES, a_tenth))
     update = {"episodes": episodes}
     return spec.model_copy(update={"fidelity": fidelity.model_copy(update=update)})
+
+
+_QUANTILES = 21  # of a landscape's scores: steps of 5 %
+
+
+def with_quantiles(spec: Spec) -> Spec:
+    """Copy a spec whose landscape tasks state the quantiles of their scores as reference.
+
+    They are of the last step and the landscape's tuning seeds; failed runs count with its penalty.
+
+    Raises:
+        InputError: a landscape cannot be read, or the trainer replays none.
+    """
+    if spec.tasks is None:
+        return spec
+    names = [trainer.name for trainer in spec.trainers.values()]
+    replays = all(trainers.info(name, spec.path).replays_landscape for name in names)
+    listed = []
+    for number, task in enumerate(spec.tasks.listed):
+        key = spec.tasks.key(number)
+        if replays == (task.landscape is None):
+            needs = "needs" if replays else "takes no"
+            raise InputError(f"trainer {names[0]} {needs} `landscape`", key=key)
+        try:
+            listed.append(_with_quantiles(spec, task))
+        except InputError as error:
+            raise InputError(error.message, file=error.file, key=f"{key}.landscape") from None
+    count = len(spec.tasks.tuning)
+    update = {"tuning": listed[:count], "test": listed[count:]}
+    return spec.model_copy(update={"tasks": spec.tasks.model_copy(update=update)})
+
+
+def _with_quantiles(spec: Spec, task: TaskSection) -> TaskSection:
+    if task.landscape is None or task.reference is not None:
+        return task
+    from autorl.landscapes import load_landscape
+
+    data = load_landscape(task.landscape)
+    grid = data.grid
+    scores = grid.at(len(grid.steps) - 1).values[:, grid.seed_positions("tuning")]
+    scores = scores[~np.isnan(scores)]
+    metrics = [objective.metric for objective in spec.objective]
+    # `check_tasks` asks for one that cannot be told from the landscape.
+    if metrics != [data.manifest.objective.metric] or not np.ptp(scores):
+        return task
+    quantiles = np.quantile(scores.astype(float), np.linspace(0, 1, _QUANTILES)).tolist()
+    return task.model_copy(update={"reference": quantiles})
 
 
 def with_shorter_rollout(spec: Spec, written: Mapping[str, object]) -> Spec:

@@ -25,6 +25,7 @@ from autorl.core.seeds import MOST_SEEDS, SeedPlan
 from autorl.core.types import EnvironmentSpec, FrozenMap, Resources, TrainerSpec
 from autorl.optimizers.registry import DEFAULT
 from autorl.population.task_families import FamilyPurpose
+from autorl.population.variants import landscape_name
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
 
@@ -122,6 +123,97 @@ class EnvironmentSection(Section):
         return EnvironmentSpec(
             self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env
         )
+
+
+class TaskSection(EnvironmentSection):
+    """A task: an environment, or a landscape whose runs answer for training."""
+
+    name: str = ""
+    """In tables and reports; default the environment's, or the landscape's."""
+    landscape: str | None = None
+    """An id or a folder, for a trainer that replays one."""
+    reference: list[Number] | dict[str, list[Number]] | None = None
+    """Scores that count as 0 and 1, or by metric. More than two are quantiles.
+
+    Default of a landscape: the quantiles of its own scores.
+    """
+
+    @field_validator("reference")
+    @classmethod
+    def _ascending(cls, value: Any) -> Any:
+        for scores in value.values() if isinstance(value, dict) else [value or [0, 1]]:
+            if len(scores) < 2 or sorted(scores) != scores or scores[0] == scores[-1]:
+                raise ValueError(f"should be ascending scores such as [low, high], got {scores}")
+        return value
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        if self.landscape is not None and not self.name:
+            return self.landscape.rstrip("/").rpartition("/")[2]
+        return self.name or landscape_name(self.resolve()) or "the trainer's own"
+
+    @property
+    def trained_on(self) -> tuple[object, ...]:
+        """What two tasks differ in."""
+        environment = self.resolve()
+        return environment.id, environment.kwargs, environment.wrappers, self.landscape
+
+
+class TasksSection(Section):
+    """Tasks of a study, crossed with its seeds."""
+
+    tuning: list[TaskSection]
+    """Tasks every configuration is trained on during the search."""
+    test: list[TaskSection] = []
+    """Tasks only the frozen candidates are trained on; disjoint from `tuning`."""
+
+    @property
+    def listed(self) -> list[TaskSection]:
+        """All tasks, those to tune on first."""
+        return [*self.tuning, *self.test]
+
+    def references(self, metric: str) -> list[dict[str, list[float]]]:
+        """Return the scores that the scale of each task is made of, by metric.
+
+        Empty where scores are as measured. `metric`: of one that is stated alone.
+        """
+        stated = [task.reference for task in self.listed if task.reference is not None]
+        return [value if isinstance(value, dict) else {metric: value} for value in stated]
+
+    @property
+    def text(self) -> str:
+        """The tasks in words, with their references."""
+        texts = [
+            task.label if task.reference is None else f"{task.label} {task.reference}"
+            for task in self.listed
+        ]
+        count = len(self.tuning)
+        return f"tuning {', '.join(texts[:count])}; test {', '.join(texts[count:]) or 'none'}"
+
+    def key(self, number: int) -> str:
+        """Name the place of a task in the study file."""
+        count = len(self.tuning)
+        return f"tasks.tuning[{number}]" if number < count else f"tasks.test[{number - count}]"
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> Self:
+        if not self.tuning:
+            raise ValueError("`tuning` needs at least one task")
+        names: set[str] = set()
+        seen: set[tuple[object, ...]] = set()
+        for number, task in enumerate(self.listed):
+            if task.trained_on in seen:
+                both = number >= len(self.tuning) and any(
+                    task.trained_on == tuned.trained_on for tuned in self.tuning
+                )
+                where = "both in tuning and in test: they must be disjoint" if both else "twice"
+                raise ValueError(f"lists {task.label} {where}")
+            if task.label in names:
+                raise ValueError(f"two tasks are called {task.label}: give one of them a `name`")
+            seen.add(task.trained_on)
+            names.add(task.label)
+        return self
 
 
 # Resources with keys of their own in Ray or in this file.
@@ -333,9 +425,10 @@ class EvaluationSection(Section):
     A race is run against the incumbent. With `adaptive` the best few get more at the end.
     """
     min: Count = 1
-    """Racing, adaptive: seeds of every proposal."""
+    """Racing, adaptive: seeds of every proposal; with `tasks` pairs of both, by default one on each.
+    """
     max: Count | None = None
-    """Racing, adaptive: seeds of an incumbent; default all tuning seeds."""
+    """Racing, adaptive: seeds (pairs) of an incumbent; default all there are to tune with."""
     share: Annotated[Number, Field(gt=0, le=0.5)] | None = None
     """Adaptive: part of the budget that gives the best few more seeds.
 

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_vali
 
 from autorl import trainers
 from autorl.core.seeds import SeedPlan
-from autorl.core.types import Config, FrozenMap, InputError, Resources, TrainerSpec
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Resources, TrainerSpec
 from autorl.optimizers.registry import DEFAULT, DEFAULT_WITH_PRIOR, search_kind
 from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
 from autorl.space.simplex import with_weights
@@ -56,6 +56,8 @@ class Spec(sections.Section):
     seed: sections.StudySeed = 0
     trainer: sections.TrainerSection | None = None
     environment: sections.EnvironmentSection = sections.EnvironmentSection()
+    tasks: sections.TasksSection | None = None
+    """Tasks beside seeds; `environment` is then the first of them."""
     space: str | dict[str, Any] | None = None
     algorithms: dict[str, sections.AlgorithmSection] | None = None
     objective: list[sections.ObjectiveSection] = Field(
@@ -134,7 +136,32 @@ class Spec(sections.Section):
 
     @cached_property
     def plan(self) -> SeedPlan:
-        return self.seeds.resolve()
+        return self.plan_of(self.seeds)
+
+    def plan_of(self, seeds: sections.SeedsSection) -> SeedPlan:
+        """Return the plan of some seeds, crossed with the study's tasks."""
+        plan = seeds.resolve()
+        if self.tasks is None:
+            return plan
+        names = [[task.label for task in tasks] for tasks in (self.tasks.tuning, self.tasks.test)]
+        return plan.on_tasks(*names)
+
+    @cached_property
+    def environments(self) -> tuple[EnvironmentSpec, ...]:
+        """The environment of each task; of a study without tasks its only one."""
+        sections = [self.environment] if self.tasks is None else self.tasks.listed
+        return tuple(section.resolve() for section in sections)
+
+    @property
+    def task_names(self) -> str | None:
+        """Name the tasks, or the environment; None of a task inside the trainer."""
+        if self.tasks is None:
+            return self.environment.id
+        return ", ".join(self.plan.tasks)
+
+    def task_name(self, pair: int) -> str | None:
+        """Name the task of a pair; without tasks its environment."""
+        return self.plan.tasks[self.plan.parts(pair)[0]] if self.tasks else self.environment.id
 
     @property
     def parts(self) -> dict[str, sections.AlgorithmSection]:
@@ -223,9 +250,10 @@ class Spec(sections.Section):
 
         The value is None where no limit is known, and where evaluation costs next to nothing.
         """
-        environment = self.environment.resolve()
         limits = [
-            self.info(trainer).longest_episode(environment) for trainer in self.trainers.values()
+            self.info(trainer).longest_episode(environment)
+            for trainer in self.trainers.values()
+            for environment in self.environments
         ]
         return max((limit for limit in limits if limit is not None), default=None)
 
@@ -268,16 +296,23 @@ class Spec(sections.Section):
         where = {"path": self.path} if of_user and self.path is not None else {}
         return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
 
-    def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
-        """Return the trainer of a configuration, and what that trainer is given.
+    def trainer_for(self, config: Config, task: int = 0) -> tuple[TrainerSpec, Config]:
+        """Return the trainer of a configuration on a task, and what that trainer is given.
 
         The configuration loses the prefix of its algorithm, and has weights for the floats that
         stand for them, but where a landscape answers, which has the floats.
         """
         algorithm, own = ("", config) if self.algorithms is None else split_algorithm(config)
-        trainer = self.trainers[algorithm]
+        trainer = self.on_task(self.trainers[algorithm], task)
         given = with_weights(own)
         return trainer, own if given is own or self.info(trainer).replays_landscape else given
+
+    def on_task(self, trainer: TrainerSpec, task: int) -> TrainerSpec:
+        """Return a trainer with the landscape of a task, if tasks are landscapes."""
+        landscape = None if self.tasks is None else self.tasks.listed[task].landscape
+        if landscape is None:
+            return trainer
+        return TrainerSpec(trainer.name, FrozenMap({**trainer.kwargs, "landscape": landscape}))
 
     @cached_property
     def resources_by_algorithm(self) -> dict[str, Resources]:
@@ -327,7 +362,13 @@ class Spec(sections.Section):
         constraints = [
             Constraint(section.metric, section.max, section.min) for section in self.constraints
         ]
-        return Judge(self.objectives(), constraints, self.evaluation.aggregate, self.stated_penalty)
+        return Judge(
+            self.objectives(),
+            constraints,
+            self.evaluation.aggregate,
+            self.stated_penalty,
+            [] if self.tasks is None else self.tasks.references(self.objective[0].metric),
+        )
 
     @property
     def ends_at_chosen_step(self) -> bool:
@@ -356,7 +397,8 @@ class Spec(sections.Section):
             return Fixed(self.plan.tuning)
         maximum = section.max or len(self.plan.tuning)
         if section.seeds == "adaptive":
-            return Adaptive(self.plan.tuning, section.min, maximum, section.share or SHARE)
+            share = section.share or SHARE
+            return Adaptive(self.plan.tuning, section.min, maximum, share, self.plan.block)
         return Racing(self.plan.tuning, section.min, maximum, section.rule)
 
     @property
@@ -406,7 +448,7 @@ class Spec(sections.Section):
         # `model_copy` keeps what cached properties hold.
         for name in (
             *("plan", "spaces", "search_space", "evaluation_steps", "evaluation_interval"),
-            *("longest_episode", "resources_by_algorithm"),
+            *("longest_episode", "resources_by_algorithm", "environments"),
         ):
             copy.__dict__.pop(name, None)
         return copy
@@ -481,7 +523,8 @@ class Spec(sections.Section):
                 data["algorithms"][name]["resources"] = section.resources.stated()
         if self.resources is not None:
             data["resources"] = self.resources.stated()
-        data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
+        plan = self.plan
+        data["seeds"] = {"tuning": [*plan.seeds("tuning")], "test": [*plan.seeds("test")]}
         if not self.baselines:
             del data["baselines"]
         if self.evaluation.share is None:

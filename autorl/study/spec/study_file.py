@@ -31,6 +31,7 @@ from autorl.study.spec.defaults import (
     read,
     start_of_preset,
     with_default_episodes,
+    with_quantiles,
     with_shorter_rollout,
     write_out,
 )
@@ -71,8 +72,10 @@ def load_spec(
     written = plain(data)
     with _located(document):
         apply_preset(data)
-    complete(data)
+        complete(data)
     spec = _validated(data, document).remember(document)
+    with _located(document):
+        spec = with_quantiles(spec)
     spec = with_shorter_rollout(spec, written)
     _check_resolved(spec, document, data)
     spec = _with_starts(with_default_episodes(spec), document)
@@ -156,6 +159,7 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
     with _located(document):
         checks.check_names_and_places(spec)
         checks.check_workers(spec)
+        checks.check_tasks(spec)
         checks.check_seed_rule(spec)
         checks.check_evaluations(spec, data)
         _space_located(spec, document)

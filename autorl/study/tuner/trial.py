@@ -17,6 +17,7 @@ class Trial:
             `until`.
         checkpoint: what was told as the checkpoint of the trial this one continues; None = from
             scratch.
+        environment: its name, or that of the task.
 
     With `fidelity`, `stop: median` and `rungs` a trial is a part of a run: what is told at its end
     decides whether `ask` hands out the next part, which goes on from `checkpoint`. Stopping needs
@@ -30,6 +31,7 @@ class Trial:
     start: int
     until: int
     checkpoint: str | None
+    environment: str | None = None
 
     # For mypy a name that a trial does not have stays an error.
     if not TYPE_CHECKING:

@@ -471,6 +471,7 @@ class Tuner:
             segment.start,
             segment.until,
             checkpoint,
+            self._study.spec.task_name(segment.id.seed),
         )
 
     def _open_segment(self, trial: Trial) -> Segment:
