@@ -96,16 +96,16 @@ def _study_rows(spec: Spec) -> _Rows:
 
 
 def _tasks(spec: Spec) -> _Rows:
-    """Name the environment, or each task with its reference."""
+    """Name the environment, or each task with its scale."""
     if spec.tasks is None:
         return [("environment", ", ".join(_environment(spec.environment)))]
     rows = []
     for number, task in enumerate(spec.tasks.listed):
         parts = [task.label, *(part for part in _environment(task) if task.id)]
-        if isinstance(task.reference, list) and len(task.reference) > 2:
-            parts.append(f"scores by {len(task.reference)} quantiles")
-        elif task.reference is not None:
-            parts.append(f"scores from {task.reference}")
+        if isinstance(task.scale, list) and len(task.scale) > 2:
+            parts.append(f"scores by {len(task.scale)} quantiles")
+        elif task.scale is not None:
+            parts.append(f"scores from {task.scale}")
         role = "tuning" if number < len(spec.tasks.tuning) else "test"
         rows.append((f"{role} task", ", ".join(dict.fromkeys(parts))))
     return rows

@@ -130,20 +130,20 @@ def join(outcomes: Sequence[Outcome], without: Collection[int] = (), seed: int =
     return Curve(steps, metrics, cost, outcomes[-1].status, seed)
 
 
-def normalised(values: np.ndarray, reference: Sequence[float]) -> np.ndarray:
+def normalised(values: np.ndarray, scale: Sequence[float]) -> np.ndarray:
     """Write values of one task on a scale that tasks share.
 
     Args:
         values: in the metric's own unit and direction, which stays.
-        reference: ascending values that count as 0, ..., 1 at equal distances. Two of them make a
+        scale: ascending values that count as 0, ..., 1 at equal distances. Two of them make a
             line, which goes on beyond both; more are quantiles, and nothing is beyond them.
     """
-    if len(reference) == 2:
-        low, high = reference
+    if len(scale) == 2:
+        low, high = scale
         return (values - low) / (high - low)
-    points, place = np.unique(reference, return_inverse=True)
+    points, place = np.unique(scale, return_inverse=True)
     # Equal quantiles have the mean of their levels.
-    levels = np.bincount(place, np.linspace(0, 1, len(reference))) / np.bincount(place)
+    levels = np.bincount(place, np.linspace(0, 1, len(scale))) / np.bincount(place)
     scaled: np.ndarray = np.interp(values, points, levels)
     return scaled
 
@@ -175,7 +175,7 @@ class Judge:
         aggregate: over seeds, by name.
         penalty: a number in the first objective's own direction, or None for "the worst score told
             so far".
-        references: of each task, by metric (`normalised`); empty where scores are as measured.
+        scales: of each task, by metric (`normalised`); empty where scores are as measured.
 
     Attributes:
         needed: metrics that every evaluation of a run has.
@@ -187,7 +187,7 @@ class Judge:
         constraints: Sequence[Constraint] = (),
         aggregate: str = "mean",
         penalty: float | None = None,
-        references: Sequence[Mapping[str, Sequence[float]]] = (),
+        scales: Sequence[Mapping[str, Sequence[float]]] = (),
     ) -> None:
         self.objectives = tuple(objectives)
         self.constraints = tuple(constraints)
@@ -195,7 +195,7 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
-        self._references = references
+        self._scales = scales
         self._choosing = [
             objective
             for objective, reduce in zip(self.objectives, self._reduce, strict=True)
@@ -338,8 +338,8 @@ class Judge:
 
     def scaled(self, seed: int, metric: str, values: np.ndarray) -> np.ndarray:
         """Return a metric's values as scores count them: on the scale of the seed's task."""
-        reference = self._references[seed // TASK].get(metric) if self._references else None
-        return values if reference is None else normalised(values, reference)
+        scale = self._scales[seed // TASK].get(metric) if self._scales else None
+        return values if scale is None else normalised(values, scale)
 
     def _scaled(self, curve: Curve, metric: str) -> np.ndarray:
         return self.scaled(curve.seed, metric, self._curve_of(curve, metric))

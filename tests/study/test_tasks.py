@@ -53,7 +53,7 @@ class OnTask(Trainer):
 def task(best, low=0.0, unit=1.0, **more):
     """A task whose scores lie from `low` to about `low + unit`."""
     kwargs = {"best": best, "low": low, "unit": unit}
-    return {"id": f"T{best}", "kwargs": kwargs, "reference": [low, low + unit], **more}
+    return {"id": f"T{best}", "kwargs": kwargs, "scale": [low, low + unit], **more}
 
 
 TASKS = {"tuning": [task(0.2), task(0.4, 10, 100)], "test": [task(0.9, -5, 2)]}
@@ -99,20 +99,20 @@ def test_a_plan_crosses_seeds_with_tasks_one_seed_of_each_first():
 
 
 @pytest.mark.parametrize(
-    ("reference", "values", "expected"),
+    ("scale", "values", "expected"),
     [
         ([10, 20], [10, 15, 25], [0, 0.5, 1.5]),
         ([0, 1, 10], [-1, 0, 1, 5.5, 10, 99], [0, 0, 0.5, 0.75, 1, 1]),
         ([0, 0, 0, 6, 9], [0, 3, 6], [0.25, 0.5, 0.75]),
     ],
 )
-def test_two_scores_make_a_line_and_more_are_quantiles(reference, values, expected):
-    assert normalised(np.array(values), reference).tolist() == pytest.approx(expected)
+def test_two_scores_make_a_line_and_more_are_quantiles(scale, values, expected):
+    assert normalised(np.array(values), scale).tolist() == pytest.approx(expected)
 
 
 def test_a_judge_reads_curves_on_the_scale_of_their_task():
     objective = Objective("loss", "best", "minimize")
-    judge = Judge([objective], references=[{"loss": [0, 10]}, {"loss": [100, 200]}])
+    judge = Judge([objective], scales=[{"loss": [0, 10]}, {"loss": [100, 200]}])
 
     def curve(pair, *values):
         points = tuple({"loss": value} for value in values)
@@ -277,7 +277,7 @@ def test_without_test_tasks_the_result_is_of_new_seeds_on_all_tasks(tmp_path):
 
 
 def test_a_failed_task_is_counted_on_that_task(tmp_path):
-    harmed = task(0.9, float("nan"), 2, reference=[0, 1])
+    harmed = task(0.9, float("nan"), 2, scale=[0, 1])
     study = studied(tmp_path / "s", tasks={**TASKS, "test": [task(0.5), harmed]})
     result = study.result()
     assert [row.failed for row in result.tasks.scores] == [0, 0, 0, 3]
@@ -291,7 +291,7 @@ def test_the_frozen_file_holds_tasks_that_depend_on_no_other_file(tmp_path):
         "name": "poles", "environment": "CartPole-v1", "purpose": "prior", "count": 2,
         "parameters": {"gravity": {"type": "float", "lower": 5, "upper": 20}},
     }  # fmt: skip
-    other = {"family": family, "purpose": "examination", "count": 1, "reference": [0, 500]}
+    other = {"family": family, "purpose": "examination", "count": 1, "scale": [0, 500]}
     spec = load_spec(
         STUDY
         | {
@@ -299,7 +299,7 @@ def test_the_frozen_file_holds_tasks_that_depend_on_no_other_file(tmp_path):
             "space": {"learning_rate": "log(1e-4, 1e-2)"},
             "fidelity": {"steps": 8000, "evaluations": 1},
             "environment": {"n_envs": 4},
-            "tasks": {"tuning": [{"family": family, "reference": [0, 500]}], "test": [other]},
+            "tasks": {"tuning": [{"family": family, "scale": [0, 500]}], "test": [other]},
             "executor": {},
         }
     )
@@ -346,7 +346,7 @@ def test_a_landscape_is_a_task_whose_scores_are_quantiles_of_its_own(tmp_path):
     }
     spec = load_spec(study)
     scores = landscapes[1].grid.at(0).values[:, [0, 1]]
-    assert spec.tasks.tuning[1].reference == pytest.approx(
+    assert spec.tasks.tuning[1].scale == pytest.approx(
         np.quantile(scores, np.linspace(0, 1, 21)).tolist()
     )
     ran = Study.create(spec, tmp_path / "s")
@@ -377,19 +377,19 @@ BAD = {
     "a list": ({"tasks": ["T1"]}, "tasks: should be a mapping of keys"),
     "no scale": (
         {"tasks": {"tuning": ["T1", "T2"]}},
-        r"tasks\.tuning\[0\]: T1 has no reference for eval_return: .* `reference: \[low, high\]`",
+        r"tasks\.tuning\[0\]: T1 has no scale for eval_return: .* `scale: \[low, high\]`",
     ),
     "half a scale": (
         {"tasks": {"tuning": ["T1"], "test": [task(0.2)]}},
-        r"tasks\.tuning\[0\]: T1 has no reference",
+        r"tasks\.tuning\[0\]: T1 has no scale",
     ),
     "of another metric": (
-        {"tasks": {"tuning": [task(0.2, reference={"kl": [0, 1]})]}},
-        r"tasks\.tuning\[0\]: T0.2 has no reference for eval_return",
+        {"tasks": {"tuning": [task(0.2, scale={"kl": [0, 1]})]}},
+        r"tasks\.tuning\[0\]: T0.2 has no scale for eval_return",
     ),
     "descending": (
-        {"tasks": {"tuning": [task(0.2, reference=[5, 1])]}},
-        r"tasks\.tuning\[0\]\.reference: should be ascending scores such as \[low, high\]",
+        {"tasks": {"tuning": [task(0.2, scale=[5, 1])]}},
+        r"tasks\.tuning\[0\]\.scale: should be ascending scores such as \[low, high\]",
     ),
     "unknown key": (
         {"tasks": {"tuning": [task(0.2, colour=1)]}},
@@ -426,21 +426,21 @@ def test_a_wrong_task_is_refused_in_one_line(name):
     assert "\n" not in str(caught.value)
 
 
-def test_several_objectives_have_references_by_metric():
+def test_several_objectives_have_scales_by_metric():
     objectives = [{"metric": "a"}, {"metric": "b", "direction": "minimize"}]
-    both = [{**entry, "reference": {"a": [0, 1], "b": [5, 9]}} for entry in PAIR]
+    both = [{**entry, "scale": {"a": [0, 1], "b": [5, 9]}} for entry in PAIR]
     spec = load_spec(STUDY | {"objective": objectives, "tasks": {"tuning": both}})
     point = ({"a": 0.5, "b": 7.0},)
     value = spec.judge().value(10000, Curve((1,), point, {}, Status.DONE, 10000))
     assert value.values == (0.5, -0.5)
-    with pytest.raises(InputError, match=r"has no reference for b: .*\{metric: \[low, high\]\}"):
+    with pytest.raises(InputError, match=r"has no scale for b: .*\{metric: \[low, high\]\}"):
         load_spec(STUDY | {"objective": objectives, "tasks": {"tuning": PAIR}})
 
 
 def test_variants_of_one_environment_may_be_compared_as_measured():
     entries = [{"id": "T", "name": name, "kwargs": {"a": name}} for name in "bc"]
     spec = load_spec(STUDY | {"tasks": {"tuning": entries[:1], "test": entries[1:]}})
-    assert spec.tasks.references("eval_return") == []
+    assert spec.tasks.scales("eval_return") == []
     assert dataclasses.replace(spec.environments[1], kwargs={}) == dataclasses.replace(
         spec.environments[0], kwargs={}
     )

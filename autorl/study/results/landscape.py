@@ -237,9 +237,9 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
 
 
 def _objective(spec: Spec) -> str:
-    """Name the metric that runs are ranked by: with tasks that have references, their score."""
+    """Name the metric that runs are ranked by: with tasks that have scales, their score."""
     metric = spec.objective[0].metric
-    return metric if spec.tasks is None or not spec.tasks.references(metric) else SCORE
+    return metric if spec.tasks is None or not spec.tasks.scales(metric) else SCORE
 
 
 def _scores(spec: Spec, runs: pd.DataFrame, evals: pd.DataFrame) -> pd.Series[float]:

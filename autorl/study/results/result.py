@@ -470,7 +470,7 @@ def _objectives_text(spec: Spec) -> str:
     ]
     over = "seeds"
     if spec.tasks is not None:
-        scale = " on the scale of its task's reference, 0 to 1" if spec.tasks.references("") else ""
+        scale = " on the scale of its task (0 to 1)" if spec.tasks.scales("") else ""
         texts[-1] += scale
         over = "tasks and seeds"
     return f"score: {'; beside it '.join(texts)}; {spec.evaluation.aggregate} over {over}"

@@ -211,23 +211,23 @@ def check_tasks(spec: Spec) -> None:
     """Check that the scores of all tasks have one scale.
 
     Raises:
-        InputError: a task says no reference where another does, or environments differ.
+        InputError: a task says no scale where another does, or environments differ.
     """
     if spec.tasks is None:
         return
     tasks = spec.tasks.listed
     metrics = [objective.metric for objective in spec.objective]
     needed = len({(task.id, task.landscape) for task in tasks}) > 1
-    needed |= any(task.reference is not None for task in tasks)
+    needed |= any(task.scale is not None for task in tasks)
     for number, task in enumerate(tasks) if needed else ():
-        stated = task.reference if isinstance(task.reference, dict) else metrics[:1]
-        lacking = [m for m in metrics if task.reference is None or m not in stated]
+        stated = task.scale if isinstance(task.scale, dict) else metrics[:1]
+        lacking = [m for m in metrics if task.scale is None or m not in stated]
         if not lacking:
             continue
         by_metric = "{metric: [low, high]}" if len(metrics) > 1 else "[low, high]"
         raise InputError(
-            f"{task.label} has no reference for {lacking[0]}: scores of different tasks are "
-            f"compared by `reference: {by_metric}`, those that count as 0 and 1 (a random "
+            f"{task.label} has no scale for {lacking[0]}: scores of different tasks are "
+            f"compared by `scale: {by_metric}`, those that count as 0 and 1 (a random "
             "policy's and a good one's, say); give it for every task",
             key=spec.tasks.key(number),
         )

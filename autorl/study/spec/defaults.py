@@ -428,7 +428,7 @@ _QUANTILES = 21  # of a landscape's scores: steps of 5 %
 
 
 def with_quantiles(spec: Spec) -> Spec:
-    """Copy a spec whose landscape tasks state the quantiles of their scores as reference.
+    """Copy a spec whose landscape tasks state the quantiles of their scores as `scale`.
 
     They are of the last step and the landscape's tuning seeds; failed runs count with its penalty.
 
@@ -455,7 +455,7 @@ def with_quantiles(spec: Spec) -> Spec:
 
 
 def _with_quantiles(spec: Spec, task: TaskSection) -> TaskSection:
-    if task.landscape is None or task.reference is not None:
+    if task.landscape is None or task.scale is not None:
         return task
     from autorl.landscapes import load_landscape
 
@@ -468,7 +468,7 @@ def _with_quantiles(spec: Spec, task: TaskSection) -> TaskSection:
     if metrics != [data.manifest.objective.metric] or not np.ptp(scores):
         return task
     quantiles = np.quantile(scores.astype(float), np.linspace(0, 1, _QUANTILES)).tolist()
-    return task.model_copy(update={"reference": quantiles})
+    return task.model_copy(update={"scale": quantiles})
 
 
 def with_shorter_rollout(spec: Spec, written: Mapping[str, object]) -> Spec:

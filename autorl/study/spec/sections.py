@@ -132,13 +132,13 @@ class TaskSection(EnvironmentSection):
     """In tables and reports; default the environment's, or the landscape's."""
     landscape: str | None = None
     """An id or a folder, for a trainer that replays one."""
-    reference: list[Number] | dict[str, list[Number]] | None = None
+    scale: list[Number] | dict[str, list[Number]] | None = None
     """Scores that count as 0 and 1, or by metric. More than two are quantiles.
 
     Default of a landscape: the quantiles of its own scores.
     """
 
-    @field_validator("reference")
+    @field_validator("scale")
     @classmethod
     def _ascending(cls, value: Any) -> Any:
         for scores in value.values() if isinstance(value, dict) else [value or [0, 1]]:
@@ -173,19 +173,19 @@ class TasksSection(Section):
         """All tasks, those to tune on first."""
         return [*self.tuning, *self.test]
 
-    def references(self, metric: str) -> list[dict[str, list[float]]]:
-        """Return the scores that the scale of each task is made of, by metric.
+    def scales(self, metric: str) -> list[dict[str, list[float]]]:
+        """Return the scores that make the scale of each task, by metric.
 
         Empty where scores are as measured. `metric`: of one that is stated alone.
         """
-        stated = [task.reference for task in self.listed if task.reference is not None]
+        stated = [task.scale for task in self.listed if task.scale is not None]
         return [value if isinstance(value, dict) else {metric: value} for value in stated]
 
     @property
     def text(self) -> str:
-        """The tasks in words, with their references."""
+        """The tasks in words, with their scales."""
         texts = [
-            task.label if task.reference is None else f"{task.label} {task.reference}"
+            task.label if task.scale is None else f"{task.label} {task.scale}"
             for task in self.listed
         ]
         count = len(self.tuning)

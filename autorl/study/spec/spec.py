@@ -367,7 +367,7 @@ class Spec(sections.Section):
             constraints,
             self.evaluation.aggregate,
             self.stated_penalty,
-            [] if self.tasks is None else self.tasks.references(self.objective[0].metric),
+            [] if self.tasks is None else self.tasks.scales(self.objective[0].metric),
         )
 
     @property
