@@ -20,14 +20,21 @@ import numpy as np
 from autorl.core.plain_text import one_of
 from autorl.core.types import FrozenMap, InputError
 from autorl.population.kernels import kernel
+from autorl.space.schedules import schedule_function
 
 CONSTANT = 0
 LINEAR = 1
 COSINE = 2
+EXPONENTIAL = 3
+STEP = 4
+WARMUP = 5
 # One record of an algorithm (`record_type`). To NumPy it is an `np.void`, whose fields mypy cannot
 # know; in a kernel it is a structure.
 Record: TypeAlias = Any
-SHAPES = {"constant": CONSTANT, "linear": LINEAR, "cosine": COSINE}
+SHAPES = {
+    **{"constant": CONSTANT, "linear": LINEAR, "cosine": COSINE},
+    **{"exponential": EXPONENTIAL, "step": STEP, "warmup": WARMUP},
+}
 Place = Literal["argument", "function", "later", "policy", "noise", "model"]
 
 
@@ -163,16 +170,12 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
         values[name] = setting.encode(name, config.get(name, setting.default))
         if setting.scheduled:
             shape = config.get(f"{name}.shape", "constant")
-            if shape not in SHAPES:
-                raise InputError(
-                    f"expected one of {', '.join(SHAPES)}, got {shape!r}", key=f"{name}.shape"
-                )
-            if shape != "constant" and f"{name}.end" not in config:
-                raise InputError(f"the shape {shape} needs a final value", key=f"{name}.end")
+            parts = {name: values[name].item(), f"{name}.shape": shape}
+            if f"{name}.end" in config:
+                parts[f"{name}.end"] = setting.encode(f"{name}.end", config[f"{name}.end"])
+            schedule_function(parts, name)  # for its errors
             values[f"{name}_shape"] = SHAPES[shape]
-            values[f"{name}_end"] = setting.encode(
-                f"{name}.end", config.get(f"{name}.end", values[name].item())
-            )
+            values[f"{name}_end"] = parts.get(f"{name}.end", parts[name])
     # As a record its fields are attributes in Python too, where kernels run for debugging.
     return values.view(np.recarray)[0]
 
@@ -248,6 +251,14 @@ def scheduled(start: float, end: float, shape: int, progress: float) -> float:
     if shape == CONSTANT:
         return start  # also where it is infinite: an infinite clip range clips nothing
     progress = min(max(progress, 0.0), 1.0)
-    done = progress if shape == LINEAR else 0.5 * (1.0 - math.cos(math.pi * progress))
+    if shape == EXPONENTIAL:
+        return start ** (1.0 - progress) * end**progress
+    done = progress
+    if shape == COSINE:
+        done = 0.5 * (1.0 - math.cos(math.pi * progress))
+    elif shape == STEP:
+        done = 1.0 if progress >= 0.5 else 0.0
+    elif shape == WARMUP:
+        done = max(1.0 - progress / 0.1, (progress - 0.1) / 0.9)
     # Exact at both ends, and as `space.schedules` has it.
     return (1.0 - done) * start + done * end

@@ -19,10 +19,7 @@ from autorl.population.networks import hidden_widths
 
 @dataclass(frozen=True)
 class Schedule:
-    """A hyperparameter that changes from `start` to `end` at the horizon.
-
-    It is `start` at step 0; `shape` is linear or cosine.
-    """
+    """A hyperparameter that changes from `start` to `end`, as `space.schedules` has the shape."""
 
     start: float
     end: float

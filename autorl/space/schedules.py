@@ -1,26 +1,46 @@
 """Schedules of a hyperparameter over training.
 
-They are functions of step / horizon, never of where a run was cut. `schedule: [constant, linear,
-cosine]` on a float hyperparameter x adds a categorical `x.shape` and, active only when the shape is
-not constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0.
+They are functions of step / horizon, never of where a run was cut. `schedule: [constant, linear]`
+on a float hyperparameter x adds a categorical `x.shape` and, active only when the shape is not
+constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0, of
+`warmup` after a tenth of the horizon.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from autorl.core.plain_text import shown
 from autorl.core.types import InputError
 from autorl.space.hyperparameter import Hyperparameter
 
-# The cosine is that of Loshchilov and Hutter (2017, SGDR), equation 5, without restarts.
-SHAPES: Mapping[str, Callable[[float], float]] = {
-    "constant": lambda progress: 0.0,
-    "linear": lambda progress: progress,
-    "cosine": lambda progress: 0.5 * (1.0 - math.cos(math.pi * progress)),
+Shape: TypeAlias = Callable[[float, float, float], float]
+"""The value for the values at step 0 and at the horizon, and the progress."""
+
+
+def _between(done: Callable[[float], float]) -> Shape:
+    def value(start: float, end: float, progress: float) -> float:
+        share = done(progress)
+        # Exact at both ends: 3e-4 + 1 * (1e-5 - 3e-4) is not 1e-5.
+        return (1.0 - share) * start + share * end
+
+    return value
+
+
+# The cosine is that of Loshchilov and Hutter (2017, SGDR), equation 5, without restarts. No
+# function that has a name here: cloudpickle saves others by value, for models that load without us.
+SHAPES: Mapping[str, Shape] = {
+    "constant": _between(lambda progress: 0.0),
+    "linear": _between(lambda progress: progress),
+    "cosine": _between(lambda progress: 0.5 * (1.0 - math.cos(math.pi * progress))),
+    "exponential": lambda start, end, progress: start ** (1.0 - progress) * end**progress,
+    "step": _between(lambda progress: float(progress >= 0.5)),
+    "warmup": _between(lambda progress: max(1.0 - progress / 0.1, (progress - 0.1) / 0.9)),
 }
+"""`exponential` has the same ratio everywhere, `step` is the end from half of the horizon on, and
+`warmup` rises from the end to the start in the first tenth, then falls in a line."""
 
 
 def expand(
@@ -53,6 +73,8 @@ def expand(
     if list(shapes) == ["constant"]:
         return [hyperparameter], {}
     lower, upper = hyperparameter.bounds
+    if "exponential" in shapes and lower <= 0:
+        raise InputError(f"exponential needs a lower bound above 0, got {lower:g}", key=key)
     end = Hyperparameter.real(
         f"{name}.end",
         lower,
@@ -73,7 +95,8 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
     Progress is step / horizon, clipped to [0, 1].
 
     Raises:
-        InputError: an unknown shape, or no `.end` for one that needs it.
+        InputError: an unknown shape, no `.end` for one that needs it, or an exponential one not
+            between numbers above 0.
     """
     start = config[name]
     shape = config.get(f"{name}.shape", "constant")
@@ -86,14 +109,12 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
     if f"{name}.end" not in config:
         raise InputError(f"the shape {shape} needs a final value", key=f"{name}.end")
     end = config[f"{name}.end"]
-    fraction = SHAPES[shape]
-
-    def value(progress: float) -> float:
-        done = fraction(min(1.0, max(0.0, progress)))
-        # Exact at both ends: 3e-4 + 1 * (1e-5 - 3e-4) is not 1e-5.
-        return float((1.0 - done) * start + done * end)
-
-    return value
+    if shape == "exponential" and not min(start, end) > 0:
+        raise InputError(
+            f"exponential goes between numbers above 0, got {start} and {end}", key=f"{name}.shape"
+        )
+    value = SHAPES[shape]
+    return lambda progress: float(value(start, end, min(1.0, max(0.0, progress))))
 
 
 def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float], float]:
@@ -101,24 +122,14 @@ def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float]
 
     It is a function of the progress that remains: 1 at step 0 and 0 at the horizon. A model saved
     with it loads without this package.
-
-    Raises:
-        InputError: another shape than linear or cosine.
     """
     if shape == "linear":
         from stable_baselines3.common.utils import LinearSchedule
 
         linear: Callable[[float], float] = LinearSchedule(start, end, 1.0)
         return linear
-    if shape != "cosine":
-        raise InputError(f"expected linear or cosine, got {shape!r}", key="shape")
-
-    # A function in a function: cloudpickle saves it by value.
-    def cosine(remaining: float) -> float:
-        done = 0.5 * (1.0 - math.cos(math.pi * (1.0 - remaining)))
-        return (1.0 - done) * start + done * end
-
-    return cosine
+    value = SHAPES[shape]
+    return lambda remaining: value(start, end, 1.0 - remaining)
 
 
 def resolve_schedules(config: Mapping[str, object], step: int, horizon: int) -> dict[str, Any]:

@@ -39,8 +39,12 @@ def fronts(values: Array) -> Iterator[NDArray[np.intp]]:
 
 
 def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[ProposalId]:
-    """Return the proposals whose values no other's dominate, ascending."""
-    numbers = sorted(values)
+    """Return the proposals whose values no other's dominate, ascending.
+
+    Of proposals with equal values it is the first.
+    """
+    by_values = {values[number]: number for number in sorted(values, reverse=True)}
+    numbers = sorted(by_values.values())
     first = next(fronts(np.array([values[number] for number in numbers])), ())
     return [numbers[row] for row in first]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,10 @@ from autorl.population.gymnasium_variants import make
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
 from autorl.trainers.sb3.wrappers import PACKAGE, REWARD_WEIGHTS, WeightedReward, components
+
+# Of an environment's own space, at every environment that is made: MO-Gymnasium's deep sea said it
+# fourteen times above a result. A filter for each would have other warnings repeated.
+warnings.filterwarnings("ignore", message=".*precision lowered by casting")
 
 
 def wrapped(

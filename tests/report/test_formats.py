@@ -10,6 +10,7 @@ from report_support import arguments
 from autorl.core.types import Config, TrainerSpec
 from autorl.report.formats import Candidate, flags, keyword_arguments, render
 from autorl.space import schedule_function
+from autorl.space.schedules import SHAPES
 
 COMMAND = TrainerSpec("command")
 VALUES = {"learning_rate": 3e-4, "kind": "it's", "lr.end": 1e-6}
@@ -50,14 +51,14 @@ def test_other_trainers_get_their_own_names():
     assert arguments(COMMAND, Config(net_arch=(64,)), 1000) == "net_arch=[64]"
 
 
-@pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_sb3_schedules_are_functions_of_the_progress_remaining(shape):
     pytest.importorskip("stable_baselines3")
     config = Config(DECAY | {"learning_rate.shape": shape})
     code = arguments(TrainerSpec("sb3/ppo"), config, 1000)
     value = eval(f"dict({code})", {"math": math})["learning_rate"]
     ours = schedule_function(config, "learning_rate")
-    for progress in (0.0, 0.3, 1.0):
+    for progress in (0.0, 0.05, 0.3, 1.0):
         theirs = value(1.0 - progress) if callable(value) else value
         assert theirs == pytest.approx(ours(progress))
 

@@ -136,16 +136,18 @@ def test_the_learning_rate_decays_as_it_did_in_the_run(tmp_path, shape):
         {"learning_rate.end": 1e-2},
         {"lr_scheduler_type": "cosine"},
         {"warmup_steps": 3},
+        {"learning_rate.shape": "warmup"},
         {"num_iterations": 3},
     ],
 )
 def test_a_schedule_that_transformers_does_not_have_is_said_in_words(change):
-    """It rises, is multiplied with another, or would warm up, or ends at another step than the run."""
+    """It rises, is multiplied with another, or warms up, or ends at another step than the run."""
     one = segment("rloo", DECAYING | {"learning_rate.shape": "linear"} | change, steps=20)
     found = trl_arguments(one.trainer, one.config, 20)
     assert found.values["learning_rate"] == 1e-3
     assert "lr_scheduler_kwargs" not in found.values
-    assert found.notes[0].endswith("by step 20 (linear), which RLOOConfig cannot say")
+    shape = one.config["learning_rate.shape"]
+    assert found.notes[0].endswith(f"by step 20 ({shape}), which RLOOConfig cannot say")
     assert found.values["max_steps"] == (21 if "num_iterations" in change else 20)
 
 

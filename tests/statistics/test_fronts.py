@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from optuna._hypervolume import compute_hypervolume
 
-from autorl.statistics.fronts import hypervolume
+from autorl.statistics.fronts import hypervolume, undominated
 
 
 @pytest.mark.parametrize("objectives", [1, 2, 3, 4])
@@ -16,3 +16,10 @@ def test_the_volume_is_optunas(objectives):
         above = np.maximum(points, reference)  # Optuna refuses points below the reference
         expected = compute_hypervolume(-above, -reference)
         assert hypervolume(points, reference) == pytest.approx(expected, abs=1e-9)
+
+
+def test_equal_points_are_in_a_front_once():
+    equal = dict.fromkeys((0, 1, 3, 4, 5, 6, 7), (0.7, -1.0))
+    assert undominated({**equal, 2: (8.2, -3.0)}) == [0, 2]
+    assert undominated({**equal, 2: (0.7, -3.0)}) == [0]
+    assert undominated({}) == []

@@ -5,6 +5,7 @@ from segments import segment, train
 
 from autorl.optimizers import make
 from autorl.space import load_space, resolve_schedules
+from autorl.space.schedules import SHAPES
 from autorl.study.setup import changeable, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.testing.simulation import simulate
@@ -40,17 +41,18 @@ def trained(folder, name, config, after=None):
     return train(segment(name, "CartPole-v1", config, until, place, SMALL[name], **of_run))
 
 
-@pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_has_its_value_at_the_start_and_at_a_cut(tmp_path, name, shape):
     """An inert learning rate after a restore, where the optimizer's state brings the old one back, would be 1e-2."""
     config = {"learning_rate": 1e-2, "learning_rate.shape": shape}
     config |= {} if shape == "constant" else {"learning_rate.end": 1e-4}
     first = trained(tmp_path, name, config)
-    assert first.applied["learning_rate"] == pytest.approx(1e-2)
+    assert first.applied["learning_rate"] == pytest.approx(1e-4 if shape == "warmup" else 1e-2)
     second = trained(tmp_path, name, config, first)
     expected = resolve_schedules(config, HORIZON // 2, HORIZON)["learning_rate"]
     assert second.applied["learning_rate"] == pytest.approx(expected)
-    assert expected == pytest.approx(1e-2 if shape == "constant" else 5.05e-3)
+    halfway = {"constant": 1e-2, "exponential": 1e-3, "step": 1e-4, "warmup": 5.6e-3}
+    assert expected == pytest.approx(halfway.get(shape, 5.05e-3))
 
 
 def test_what_a_schedule_ends_at_may_change_in_training(tmp_path, name):

@@ -23,7 +23,12 @@ from autorl.trainers.sb3.settings import activation, layers
 from autorl.trainers.shared import base_name
 from autorl.trainers.trained_task import beside_task, of_task
 
-_SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
+_SHAPES = {
+    "linear": "{done}",
+    "cosine": "0.5 * (1 - math.cos(math.pi * {done}))",
+    "step": "({done} >= 0.5)",
+    "warmup": "max(1 - {done} / 0.1, ({done} - 0.1) / 0.9)",
+}
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ def _code(value: object, run: TrainedRun) -> str:
         share = run.end / run.horizon
         # The progress of Stable-Baselines3 ends where training does, a schedule at the horizon.
         done = "(1 - left)" if share == 1 else f"{share!r} * (1 - left)"
+        if value.shape == "exponential":
+            return f"lambda left: {value.start!r} * ({value.end!r} / {value.start!r}) ** ({done})"
         shape = _SHAPES[value.shape].format(done=done)
         return f"lambda left: {value.start!r} + ({value.end!r} - {value.start!r}) * {shape}"
     return "math.inf" if value == math.inf else repr(value)

@@ -61,6 +61,9 @@ def trl_arguments(
         notes.append(f"step {end} of {horizon}: schedules go over {horizon}")
     for name in settings.scheduled:
         decay = _decay(settings.values, steps, horizon) if name == "learning_rate" else {}
+        # A warm-up begins with its last value.
+        if settings.values[f"{name}.shape"] == "warmup" and name in values:
+            values[name] = settings.values[name]
         values |= decay
         suffix = "" if decay else f", which {owner.__name__} cannot say"
         start = settings.values[name]
@@ -79,22 +82,24 @@ def trl_arguments(
 def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any]:
     """Return the schedule of the learning rate as a scheduler of transformers.
 
-    Empty where none does the same: where the learning rate rises, is changed by a scheduler the
-    configuration names, or ends elsewhere than at the horizon. Only a line that ends before it is a
-    line still.
+    Empty where none does the same: where the learning rate rises, has another shape, is changed by
+    a scheduler the configuration names, or ends elsewhere than at the horizon. Only a line that
+    ends before it is a line still.
     """
     # half of a cosine is no shorter cosine
     if steps > horizon or (steps < horizon and values["learning_rate.shape"] != "linear"):
         return {}
+    decay = _DECAYS.get(values["learning_rate.shape"])
     warm = any(values.get(name) for name in ("warmup_steps", "warmup_ratio"))
     if (
-        warm
+        decay is None
+        or warm
         or values["lr_scheduler_type"] != "constant"
         # transformers refuses a polynomial whose end is not below its start
         or values["learning_rate.end"] >= values["learning_rate"]
     ):
         return {}
-    kind, end, further = _DECAYS[values["learning_rate.shape"]]
+    kind, end, further = decay
     start = values["learning_rate"]
     last = values["learning_rate.end"]
     reached = last if steps == horizon else start + (last - start) * steps / horizon
