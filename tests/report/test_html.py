@@ -85,7 +85,7 @@ def test_several_objectives_show_their_front(tmp_path):
     view = open_view(run_study(tmp_path / "study", objective=objective))
     text = parsed(report_html(view))
     view.close()
-    assert "Not dominated by any other on tuning seeds." in text
+    assert "Not dominated by any other on tuning seeds; hypervolume" in text
     assert "tuning last environment_steps" in text
 
 
