@@ -252,7 +252,7 @@ def scheduled(start: float, end: float, shape: int, progress: float) -> float:
         return start  # also where it is infinite: an infinite clip range clips nothing
     progress = min(max(progress, 0.0), 1.0)
     if shape == EXPONENTIAL:
-        return start ** (1.0 - progress) * end**progress
+        return math.pow(start, 1.0 - progress) * math.pow(end, progress)
     done = progress
     if shape == COSINE:
         done = 0.5 * (1.0 - math.cos(math.pi * progress))
