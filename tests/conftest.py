@@ -156,6 +156,21 @@ def same_module_path():
     sys.path[:] = before
 
 
+@pytest.fixture
+def pretended_gpus(tmp_path_factory, monkeypatch):
+    """Have `nvidia-smi` list GPUs 0 to 7; nothing can train on them."""
+    from autorl.executors import machine
+
+    program = tmp_path_factory.mktemp("driver") / "nvidia-smi"
+    lines = "".join(f"GPU {number}: A (UUID: GPU-{number}a)\\n" for number in range(8))
+    program.write_text(f"#!/bin/sh\nprintf '{lines}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    machine._installed_gpus.cache_clear()
+    yield
+    machine._installed_gpus.cache_clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
     item.began = cpu_seconds()

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_tests import examples
 
-from autorl.core.types import Config, Failed, Outcome, Proposal, Proposed, Report, Scored, Status
+from autorl.core.types import (
+    Config,
+    Failed,
+    Outcome,
+    Proposal,
+    Proposed,
+    Report,
+    Scored,
+    SegmentId,
+    Status,
+)
 from autorl.statistics.evaluation import (
     Adaptive,
     Constraint,
@@ -323,6 +333,20 @@ def test_infeasibility_is_the_sum_of_what_is_broken():
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
+
+
+def test_costs_of_a_chain_add_up_but_for_the_peak():
+    costs = (
+        {"environment_steps": 10, "wall_seconds": 2.0, "peak_memory_mb": 7.0},
+        {"environment_steps": 20, "wall_seconds": 1.0, "peak_memory_mb": 5.0},
+    )
+    parts = [Outcome(SegmentId(0, 0), Status.DONE, 10, cost=cost) for cost in costs]
+    assert join(parts).cost == {
+        "environment_steps": 30,
+        "wall_seconds": 3.0,
+        "peak_memory_mb": 7.0,
+        "steps_per_second": 10.0,
+    }
 
 
 def test_the_first_objective_that_is_read_at_its_best_chooses_the_step():

@@ -109,7 +109,8 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
         "asynchronous: true",
         "segment_seconds",
         "memory_gb",
-        "a constraint in wall-clock seconds",
+        "resources.gpu",
+        "the metric wall_seconds",
     ):
         assert reason in spec.indeterminate
 

@@ -52,7 +52,6 @@ def make(
     *,
     preload: Sequence[str] = (),
     limits: Limits | None = None,
-    devices: Sequence[str] = (),
     capacity: Capacity | None = None,
 ) -> Executor:
     """Make the executor called `name` with `workers` slots, on this machine.
@@ -60,21 +59,19 @@ def make(
     With `processes` each segment gets what it needs of `capacity`, the resources of this machine.
 
     Raises:
-        InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
+        InputError: there is no such executor, or it cannot enforce the limits asked for.
     """
     limits = limits or Limits()
-    check(name, limits, devices)
+    check(name, limits)
     if name == "processes":
-        return Processes(
-            load, workers, preload=preload, limits=limits, devices=devices, capacity=capacity
-        )
+        return Processes(load, workers, preload=preload, limits=limits, capacity=capacity)
     if name == "threads":
         return Threads(load, workers, preload=preload, limits=limits)
     return InProcess(load)
 
 
 def check(
-    name: str, limits: Limits, devices: Sequence[str | int], address: str | None = None
+    name: str, limits: Limits, devices: Sequence[str | int] = (), address: str | None = None
 ) -> None:
     """Check that an executor can do what is asked of it.
 

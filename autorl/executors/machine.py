@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from autorl.executors.devices import VISIBLE_DEVICES, device_groups, visible_dev
 
 _GIB = 2**30
 _NVIDIA_SECONDS = 300.0  # a driver that hangs, not one that is slow
+_LISTED = re.compile(r"(?<=^GPU )\d+(?=:)|(?<=UUID: )[^\s)]+", re.MULTILINE)
+_NO_DRIVER = "no NVIDIA driver answers: `nvidia-smi -L` lists no GPU"
 _NO_DEVICES = ("-1", "NoDevFiles", "none", "void")  # what CUDA, Slurm and Docker write for none
 
 
@@ -80,22 +83,43 @@ def gpu_groups(
                 key="resources.gpu",
             )
         return (tuple(visible_device(visible, VISIBLE_DEVICES).split(",")),)
-    count = _installed_gpus()
-    if not count:
+    numbers = tuple(name for name in _installed_gpus() if name.isdecimal())
+    if not numbers:
         raise InputError(
-            f"GPUs are asked for, and none are here: {VISIBLE_DEVICES} is not set and "
-            "`nvidia-smi -L` lists none; name them in executor.devices",
+            f"GPUs are asked for, and none are here: {VISIBLE_DEVICES} is not set and {_NO_DRIVER}",
             key="resources.gpu",
         )
-    return (tuple(map(str, range(count))),)
+    return (numbers,)
+
+
+def check_gpus(devices: Sequence[str | int], environment: Mapping[str, str] = os.environ) -> None:
+    """Check that this machine has the GPUs that `gpu_groups` lists.
+
+    Raises:
+        InputError: there is no driver, or no such device.
+    """
+    groups = gpu_groups(devices, environment)
+    installed = _installed_gpus()
+    if not installed:
+        raise InputError(f"GPUs are asked for, and {_NO_DRIVER}", key="resources.gpu")
+    for name in (name for group in groups for name in group):
+        # CUDA takes the beginning of a UUID too.
+        if name not in installed and (
+            name.isdecimal() or not any(uuid.startswith(name) for uuid in installed)
+        ):
+            raise InputError(
+                f"there is no CUDA device {name} here: `nvidia-smi -L` lists "
+                f"{', '.join(installed)}",
+                key="executor.devices" if devices else VISIBLE_DEVICES,
+            )
 
 
 @functools.cache  # asked several times before a study; it can take seconds
-def _installed_gpus() -> int:
-    """Count the GPUs that `nvidia-smi` lists, 0 if it is not installed."""
+def _installed_gpus() -> tuple[str, ...]:
+    """List the GPUs of this machine by number and UUID; none if there is no `nvidia-smi`."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return 0
+        return ()
     try:
         listed = subprocess.run(
             [program, "-L"],
@@ -107,7 +131,7 @@ def _installed_gpus() -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"`nvidia-smi -L` does not answer: {error}", key="resources.gpu") from None
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    return tuple(_LISTED.findall(listed.stdout))
 
 
 def _control_groups(mount: Path, controller: str) -> Iterator[Path]:

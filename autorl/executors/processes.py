@@ -21,14 +21,12 @@ from autorl.core.signals import held
 from autorl.core.types import InputError, Outcome, Report, Segment, Status
 from autorl.executors.children import adopt, exit_code, kill_group, start_connected
 from autorl.executors.devices import (
-    VISIBLE_DEVICES,
     Allocator,
     Capacity,
     Placement,
     shortage,
     thread_count,
     variables,
-    visible_device,
 )
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
@@ -45,7 +43,6 @@ class _Running:
     segment: Segment
     process: BaseProcess
     connection: Connection
-    slot: int
     placement: Placement
     output: threading.Thread | None
     begun: float = field(default_factory=time.monotonic)
@@ -62,8 +59,6 @@ class Processes(QueuedExecutor):
         slots: how many segments run at once.
         preload: modules the fork server imports once.
         limits: wall-clock seconds and resident memory of a segment (with its children).
-        devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one (see
-            `visible_device`); empty = leave it alone. Not where `capacity` has GPUs.
         capacity: of this machine, of which segments have what they need.
     """
 
@@ -74,12 +69,10 @@ class Processes(QueuedExecutor):
         *,
         preload: Sequence[str] = (),
         limits: Limits | None = None,
-        devices: Sequence[str] = (),
         capacity: Capacity | None = None,
     ) -> None:
         self._capacity = capacity or Capacity()
         self._allocator = Allocator(self._capacity)
-        self._devices = tuple(map(visible_device, devices))
         super().__init__(load, slots, preload=preload, limits=limits)
         self._running: list[_Running] = []
 
@@ -107,18 +100,16 @@ class Processes(QueuedExecutor):
             position, placement = chosen
             segment = self._waiting[position]
             del self._waiting[position]
-            taken = {running.slot for running in self._running}
-            slot = next(number for number in range(self.slots) if number not in taken)
             # A signal between a start and its entry left a process that nobody ended: the session
             # waited for it at its exit, for ever.
             with held():
-                started = self._start(segment, slot, placement)
+                started = self._start(segment, placement)
             if not started:
                 return
 
-    def _start(self, segment: Segment, slot: int, placement: Placement) -> bool:
+    def _start(self, segment: Segment, placement: Placement) -> bool:
         """Start the process of a segment, and say whether there is one."""
-        environment = self._environment(placement, slot)
+        environment = variables(placement, self._capacity)
         printed, prints = self._context.Pipe(duplex=False)
         arguments = (prints, self._load, segment, environment)
         try:
@@ -131,14 +122,8 @@ class Processes(QueuedExecutor):
         finally:
             prints.close()
         output = None if segment.log is None else start_output(printed, segment.log)
-        self._running.append(_Running(segment, process, connection, slot, placement, output))
+        self._running.append(_Running(segment, process, connection, placement, output))
         return True
-
-    def _environment(self, placement: Placement, slot: int) -> dict[str, str]:
-        environment = variables(placement, self._capacity)
-        if self._devices and not self._capacity.groups:
-            environment[VISIBLE_DEVICES] = self._devices[slot % len(self._devices)]
-        return environment
 
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         results: list[Report | Outcome] = []

@@ -6,6 +6,8 @@ The trainer is loaded and trains, and what goes wrong is turned into an outcome.
 from __future__ import annotations
 
 import os
+import re
+import resource
 import sys
 import time
 import traceback
@@ -31,6 +33,7 @@ from autorl.core.types import (
     StorageError,
     TrainerSpec,
 )
+from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.store.cache import CheckpointCache, DamagedError
 from autorl.store.checkpoints import (
     NOT_THERE,
@@ -48,6 +51,7 @@ from autorl.trainers.contract import Trainer
 
 Load = Callable[[TrainerSpec], Trainer]
 NO_STORAGE = "the storage failed"
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|RESOURCE_EXHAUSTED", re.IGNORECASE)
 
 # Variables that cap the threads of BLAS, OpenMP and numexpr; set before the libraries are imported.
 ONE_THREAD = {
@@ -130,13 +134,40 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
     elif isinstance(error, CheckpointError) and segment.parent is not None:
         facts["damage"] = text  # a caller's own checkpoint has no hashes to compare
     elif not isinstance(error, ProcessLostError):
-        kind = Status.CRASH
+        kind = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.CRASH
         if isinstance(error, NotLoggedError):
             facts["unlogged"] = True
         if not isinstance(error, InputError):  # whose message is one line that says it all
             text = ": ".join([type(error).__name__, *text.strip().splitlines()[:1]])
     log_text(segment, traceback.format_exc())  # within the `except` of `run_segment`
     return failure(segment, kind, text, time.monotonic() - begun, **facts)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, or what caused it, is that a library had no memory.
+
+    torch says so by the class, CUDA's libraries and JAX by the text of a RuntimeError.
+    """
+    named = "OutOfMemoryError" in (kind.__name__ for kind in type(error).__mro__)
+    says = isinstance(error, RuntimeError) and _NO_MEMORY.search(_text(error)) is not None
+    cause = error.__cause__
+    return named or says or (cause is not None and _is_out_of_memory(cause))
+
+
+def _peak_memory_mb() -> float:
+    """Return the most memory this process has had, in MiB.
+
+    It is that of a GPU where torch has used CUDA, else of the largest process of this one and
+    those it started.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        count = torch.cuda.device_count()
+        return float(max(map(torch.cuda.max_memory_allocated, range(count))) / 2**20)
+    of_system = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    largest = max(resource.getrusage(who).ru_maxrss for who in of_system)
+    # Bytes on macOS, KiB elsewhere.
+    return largest / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def _is_of_our_disk(segment: Segment, error: BaseException) -> bool:
@@ -162,14 +193,17 @@ def _damaged(segment: Segment, difference: str, begun: float) -> Outcome:
 
 
 def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
-    """Add whose outcome it is, and the hashes of what it saved.
+    """Add whose outcome it is, its peak of memory, and the hashes of what it saved.
 
-    They are taken here, so that the driver reads no large file.
+    Hashes are taken here, so that the driver reads no large file.
     """
     saved = outcome.checkpoint
     if saved is not None and saved.path == segment.folder:  # not a reference of the trainer's own
         saved = replace(saved, files=FrozenMap(file_hashes(Path(saved.path))))
-    return replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence)
+    # A script knows what it had of a GPU, which is not this process's.
+    told = outcome.reports[-1].metrics if outcome.reports else {}
+    cost = {PEAK_MEMORY: told.get(PEAK_MEMORY, _peak_memory_mb()), **outcome.cost}
+    return replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence, cost=cost)
 
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float, **facts: Any) -> Outcome:

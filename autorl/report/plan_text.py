@@ -17,7 +17,6 @@ from autorl.executors.devices import (
     most_at_once,
     thread_count,
     variables,
-    visible_device,
 )
 from autorl.executors.worker import ONE_THREAD
 from autorl.optimizers.model_share import share_dict, share_text
@@ -38,7 +37,7 @@ def plan_text(plan: Plan) -> str:
     workers = str(plan.workers)
     if not (plan.open_ended or spec.asynchronous):
         workers += f": {idle_text(plan.idle, plan.workers, learns=plan.learns)}"
-    rows += [("workers", workers), *placement_rows(spec)]
+    rows += [("workers", workers), ("trains on", _devices_text(spec)), *placement_rows(spec)]
     checkpoints = f"keep: {spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
     if plan.rungs:
         checkpoints += ", besides what the optimizer may resume when the budget is extended"
@@ -312,7 +311,6 @@ def _shares(spec: Spec) -> list[Share]:
         return [Share(algorithm, need, None, {}) for algorithm, need in needs.items()]
     of_machine = capacity(spec)
     at_once = segments_at_once(spec, name)
-    devices = spec.executor.devices
     result = []
     for algorithm, need in needs.items():
         count = at_once
@@ -323,10 +321,18 @@ def _shares(spec: Spec) -> list[Share]:
             allocator = Allocator(of_machine)
             placed = (allocator.place(need) for _ in range(count))
             visible = [variables(place, of_machine)[VISIBLE_DEVICES] for place in placed if place]
-        elif devices:  # which slots take in turn
-            visible = [visible_device(devices[slot % len(devices)]) for slot in range(count)]
         result.append(Share(algorithm, need, count, dict(Counter(visible))))
     return result
+
+
+def _devices_text(spec: Spec) -> str:
+    """Write what the segments of each algorithm train on."""
+    rows = []
+    for algorithm, device in spec.devices.items():
+        gpu = spec.resources_by_algorithm[algorithm].gpu
+        of_user = "cuda, if its code uses it" if gpu else "what its code chooses"
+        rows.append(f"{algorithm}: {device or of_user}" if algorithm else device or of_user)
+    return "; ".join(rows)
 
 
 def placement_rows(spec: Spec) -> list[tuple[str, str]]:
@@ -335,7 +341,7 @@ def placement_rows(spec: Spec) -> list[tuple[str, str]]:
     There are no rows if nobody asks for any.
     """
     plain_study = set(spec.resources_by_algorithm.values()) == {Resources()}
-    if plain_study and not spec.executor.devices and spec.resources is None:
+    if plain_study and spec.resources is None:
         return []
     rows = []
     for share in _shares(spec):
@@ -367,6 +373,7 @@ def placement_list(spec: Spec) -> list[dict[str, object]]:
     return [
         {
             "algorithm": share.algorithm,
+            "trains_on": spec.devices[share.algorithm],
             "needs": vars(share.needs) | {"custom": plain(share.needs.custom)},
             "at_once": share.at_once,
             "visible_devices": share.visible,

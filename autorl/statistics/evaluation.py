@@ -25,7 +25,11 @@ from autorl.statistics.confirmation import SHARE, runs_to_confirm
 from autorl.statistics.fronts import undominated
 from autorl.statistics.reductions import parse_reduction
 
-COST_METRICS = ("wall_seconds", "environment_steps")
+PEAK_MEMORY = "peak_memory_mb"
+MEASURED = ("wall_seconds", "steps_per_second", PEAK_MEMORY)
+"""Costs that another run of the same segment has otherwise."""
+COST_METRICS = (*MEASURED, "environment_steps")
+"""Metrics of every run, whatever its trainer reports."""
 # Relative to the largest of what is compared, so that no decision depends on the unit of a metric.
 _ROUNDING = 1e-9
 
@@ -83,7 +87,7 @@ class Curve:
     Attributes:
         steps: nominal steps of the evaluations, ascending.
         metrics: what was measured at each of them.
-        cost: by name, summed over segments.
+        cost: by name, summed over segments; of memory the largest peak.
         status: of the last segment.
         seed: of the run, which says its task.
     """
@@ -124,7 +128,10 @@ def join(outcomes: Sequence[Outcome], without: Collection[int] = (), seed: int =
     cost: dict[str, float] = {}
     for outcome in outcomes:
         for name, value in outcome.cost.items():
-            cost[name] = cost.get(name, 0.0) + value
+            before = cost.get(name, 0.0)
+            cost[name] = max(before, value) if name == PEAK_MEMORY else before + value
+    if cost.get("wall_seconds"):
+        cost["steps_per_second"] = cost.get("environment_steps", 0.0) / cost["wall_seconds"]
     steps = tuple(sorted(points))
     metrics = tuple(points[step] for step in steps)
     return Curve(steps, metrics, cost, outcomes[-1].status, seed)

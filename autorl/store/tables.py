@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from autorl.core.types import ProposalId, SegmentId, StudyError
+from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.store.codec import read_event
 from autorl.store.events import StudyEvent
 from autorl.store.log import EventLog
@@ -259,6 +260,22 @@ class StudyTables(EventLog):
     def runs(self) -> list[RunRow]:
         """List every run, by its number."""
         return self._rows(RunRow, f"SELECT {', '.join(RunRow._fields)} FROM runs ORDER BY run_id")
+
+    def costs(self, metric: str) -> dict[int, float | None]:
+        """Return a cost of every run by its number, None where it was not measured.
+
+        Args:
+            metric: of `COST_METRICS`.
+        """
+        if metric == PEAK_MEMORY:  # no column of a run, but in its events
+            sql = (
+                f"SELECT run_id, MAX(json_extract(body, '$.outcome.cost.{metric}')) FROM segments "
+                "JOIN places ON subject = segment JOIN event USING (seq) GROUP BY run_id"
+            )
+        else:
+            of_run = {"steps_per_second": "environment_steps / NULLIF(wall_seconds, 0)"}
+            sql = f"SELECT run_id, {of_run.get(metric, metric)} FROM runs"
+        return dict(self._query(sql))
 
     def segments(self) -> list[SegmentRow]:
         """List every segment, in the order they ended."""

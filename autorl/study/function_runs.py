@@ -10,6 +10,7 @@ from autorl.core.types import Executor, InputError
 from autorl.executors.function_processes import FunctionProcesses, by_value, loader
 from autorl.executors.in_process import InProcess, LocalThreads
 from autorl.executors.worker import Load
+from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.store.events import CheckpointsCollected, StudyEvent
 from autorl.study.setup import executor_limits, make_named_executor, segments_at_once
 from autorl.study.spec import Spec
@@ -99,12 +100,12 @@ class FunctionRuns:
             )
         by_executor = name == "processes" and not self._takes_trial
         limited = executor_limits(self.spec) != executors.Limits()
-        needs_gpu = any(needs.gpu for needs in self.spec.resources_by_algorithm.values())
-        if not by_executor and (limited or needs_gpu or self.spec.executor.devices):
-            key = "limits" if limited else "resources"
+        measured = PEAK_MEMORY in self.spec.stated_metrics
+        if not by_executor and (limited or measured or self.spec.needs_gpu):
+            key = "limits" if limited else PEAK_MEMORY if measured else "resources"
             raise InputError(
-                "only `processes` with a function `f(config, seed=...)` enforces limits and "
-                "assigns devices: leave this out, or give such a function",
+                "only `processes` with a function `f(config, seed=...)` enforces limits, measures "
+                "memory and assigns devices: leave this out, or give such a function",
                 key=key,
             )
 

@@ -6,6 +6,7 @@ These are the loader of its trainers, its optimizer, its executor, and the check
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import os
 import shutil
@@ -24,7 +25,7 @@ from autorl.executors.worker import Load, from_folder
 from autorl.optimizers import BaseOptimizer
 from autorl.space import Space
 from autorl.space.simplex import whole_name, with_weights
-from autorl.statistics.evaluation import COST_METRICS
+from autorl.statistics.evaluation import COST_METRICS, PEAK_MEMORY
 from autorl.store.cache import cache_bound
 from autorl.store.folder import JOBS
 from autorl.store.remote import RemoteFolder
@@ -70,6 +71,7 @@ def check(spec: Spec, load: Load) -> None:
 def _check(spec: Spec, load: Load) -> None:
     names = spec.search_space.names
     for algorithm, trainer in spec.trainers.items():
+        _check_device(spec, algorithm)
         prefix = f"{algorithm}." if algorithm else ""
         of_trainer = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         # A landscape has the floats of weights.
@@ -127,6 +129,8 @@ def _check_task(
     metrics_of_runs = trainer.reported_metrics(environment)
     if metrics_of_runs is not None:
         allowed = {*metrics_of_runs, *COST_METRICS}
+        if spec.info(spec.trainers[algorithm]).replays_landscape:
+            allowed.discard(PEAK_MEMORY)  # a look-up has not the memory of the training
         for key, stated in (("objective", spec.objective), ("constraints", spec.constraints)):
             check_names([section.metric for section in stated], allowed, "metric", key)
     tuned = task < spec.plan.block
@@ -145,6 +149,23 @@ def _examined(space: Space) -> list[Config]:
     return [space.default(), *filter(space.is_valid, ends)]
 
 
+def _check_device(spec: Spec, algorithm: str) -> None:
+    """Refuse GPUs, or an option `device`, that the trainer of an algorithm has no use for.
+
+    Raises:
+        InputError: naming the key of the study file.
+    """
+    section = spec.parts[algorithm].trainer
+    try:
+        needs = spec.resources_by_algorithm[algorithm]
+        spec.info(section).check_device(section.resolve(), needs)
+    except InputError as error:
+        key = f"algorithms.{algorithm}.{error.key}" if algorithm else error.key
+        if error.key == "resources.gpu":
+            key = _key(spec, algorithm, "gpu")
+        raise InputError(error.message, key=key) from None
+
+
 def _check_executor(spec: Spec) -> None:
     """Refuse what the executor of a study cannot do.
 
@@ -153,6 +174,9 @@ def _check_executor(spec: Spec) -> None:
     """
     name = executor_name(spec)
     executors.check(name, executor_limits(spec), spec.executor.devices, spec.executor.address)
+    if spec.executor.devices and not spec.needs_gpu:
+        message = "say how many of them a segment is given: `resources: {gpu: 1}`"
+        raise InputError(message, key="executor.devices")
     if spec.executor.autoscaler and (name != "ray" or not spec.executor.workers):
         message = "needs the executor `ray` and the most `workers` to ask for"
         raise InputError(message, key="executor.autoscaler")
@@ -227,6 +251,11 @@ def cautions_before(spec: Spec) -> list[str]:
             f"warm_start: {1 + starts - math.floor(paid)} of {counted(starts, 'configuration')} "
             f"are not tried: the budget pays for {math.floor(paid)}, with the default"
         )
+    if PEAK_MEMORY in spec.stated_metrics and executor_name(spec) == "threads":
+        cautions.append(
+            f"{PEAK_MEMORY}: segments share a process under `threads`, so each has the most that "
+            "all of them have had until it ended"
+        )
     return cautions
 
 
@@ -267,16 +296,15 @@ def local_executor_name(spec: Spec) -> str:
 
     It is what its trainers run best on, unless the file says otherwise. Trainers that run in
     threads do so whatever the file says but `in_process`. Trainers that look a value up run in the
-    driver's process only where no limit, no device and no GPU asks for another.
+    driver's process only where no limit and no GPU asks for another.
     """
     best = _best_executors(spec)
     stated = None if spec.executor.name in ELSEWHERE else spec.executor.name
     # In processes the compiled kernel would be loaded once a segment, not once a study.
     if best == {"threads"} and stated != "in_process":
         return "threads"
-    unlimited = executor_limits(spec) == executors.Limits() and not spec.executor.devices
-    needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
-    in_driver = best == {"in_process"} and unlimited and not needs_gpu
+    unlimited = executor_limits(spec) == executors.Limits()
+    in_driver = best == {"in_process"} and unlimited and not spec.needs_gpu
     return stated or ("in_process" if in_driver else "processes")
 
 
@@ -332,6 +360,8 @@ def make_named_executor(
         InputError: a segment needs more than this machine has, or jobs have no folder.
     """
     check_resources(spec, name)
+    if name in ON_THIS_MACHINE:
+        check_gpus(spec)
     if preload is None:
         preload = sorted(
             {module for trainer in spec.trainers.values() for module in load(trainer).preload}
@@ -346,7 +376,6 @@ def make_named_executor(
         segments_at_once(spec, name, workers),
         preload=preload,
         limits=executor_limits(spec),
-        devices=[str(device) for device in spec.executor.devices],
         capacity=capacity(spec) if name in ON_THIS_MACHINE else None,
     )
 
@@ -395,17 +424,35 @@ def ray_address(spec: Spec) -> str:
 
 
 def check_answers(spec: Spec) -> None:
-    """Check that the cluster of a study is there.
+    """Check that the cluster of a study is there, or the GPUs of this machine.
 
     Raises:
-        InputError: it is not.
+        InputError: one is not.
     """
+    if executor_name(spec) in ON_THIS_MACHINE:
+        check_gpus(spec)
     on_slurm = executor_name(spec) == "slurm" and spec.executor.cluster == "slurm"
     if on_slurm and shutil.which("sbatch") is None:
         message = "there is no Slurm here (sbatch is not found); `local` needs none"
         raise InputError(message, key="executor.cluster")
     if executor_name(spec) == "ray":
         executors.check_answers(ray_address(spec))
+
+
+def check_gpus(spec: Spec) -> None:
+    """Check that this machine has the GPUs of a study, and a torch that can use them.
+
+    Raises:
+        InputError: there is no driver, no such device, or a torch without CUDA.
+    """
+    if not spec.needs_gpu:
+        return
+    machine.check_gpus(spec.executor.devices)
+    if "cuda" in spec.devices.values():
+        torch = importlib.import_module("torch")
+        if torch.version.cuda is None:
+            message = f"torch {torch.__version__} was built without CUDA"
+            raise InputError(message, key="resources.gpu")
 
 
 def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str) -> None:

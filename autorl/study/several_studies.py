@@ -177,11 +177,7 @@ def check_shareable(specs: Sequence[Spec]) -> None:
     Raises:
         InputError: devices are assigned by one executor, and the studies need several.
     """
-    assigns = any(
-        spec.executor.devices or any(needs.gpu for needs in spec.resources_by_algorithm.values())
-        for spec in specs
-        if executor_name(spec) not in ELSEWHERE
-    )
+    assigns = any(spec.needs_gpu for spec in specs if executor_name(spec) not in ELSEWHERE)
     if assigns and len({backend_of(spec) for spec in specs}) > 1:
         message = (
             "studies that share devices need the same executor, `limits`, `resources` and folder "

@@ -1,4 +1,4 @@
-"""Random streams of a segment.
+"""Random streams of a segment, and the device it trains on.
 
 SB3 and TRL draw from the global generators of Python, NumPy and torch.
 """
@@ -12,6 +12,19 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from autorl.core.types import InputError
+
+
+def check_device(device: torch.device, wanted: str) -> None:
+    """Check that a library trains where it was told to: both fall back to the CPU in silence.
+
+    Raises:
+        InputError: it does not.
+    """
+    if device.type != wanted:
+        message = f"torch {torch.__version__} sees no device `{wanted}` here, and took {device}"
+        raise InputError(message, key="resources.gpu")
 
 
 def global_state() -> dict[str, Any]:

@@ -127,6 +127,7 @@ class SB3Info(AgentInfo):
     target = "autorl.trainers.sb3.trainer:make"
     extra = "sb3"
     needs: tuple[str, ...] = ("torch", "stable_baselines3")
+    most_gpus: int | None = 1
 
     def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
         """Begin a study as the suite of its environment says (`sb3.suites`).
@@ -170,6 +171,7 @@ class OfflineInfo(TrainerInfo):
     target = "autorl.trainers.offline.trainer:make"
     extra = "offline"
     needs: tuple[str, ...] = ("torch", "stable_baselines3", "minari")
+    most_gpus: int | None = 0
     step_unit: StepUnit | None = "optimizer_steps"
     packages = ("minari",)
 
@@ -178,6 +180,7 @@ class PopulationInfo(AgentInfo):
     """Algorithms of the compiled engine."""
 
     target = "autorl.trainers.population:make"
+    most_gpus: int | None = 0
     executor: Executor = "threads"
     estimates_by_training = True
     machinery: Machinery = COMPILED
@@ -284,6 +287,8 @@ class TRLInfo(RLHFInfo):
 
     target = "autorl.trainers.trl:TRLTrainer"
     needs = ("torch", "trl", "transformers", "datasets")
+    # With several, transformers would train copies side by side: another batch size.
+    most_gpus: int | None = 1
     trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
 
     def defaults(self) -> Mapping[str, object]:
@@ -304,6 +309,7 @@ class OwnPPOInfo(RLHFInfo):
     """
 
     target = "autorl.trainers.rlhf.ppo:PPOTrainer"
+    most_gpus: int | None = 0
     needs = ("torch", "transformers")
 
     def relative_cost(
@@ -366,6 +372,7 @@ class LookUpInfo(TrainerInfo):
     """Trainers that look runs up in a landscape, in microseconds."""
 
     target = "autorl.trainers.replay:make_tabular"
+    most_gpus: int | None = 0
     executor: Executor = "in_process"
     replays_landscape = True
     takes_task = True

@@ -95,6 +95,8 @@ class TrainerInfo:
         estimates_by_training: whether a few runs trained here tell what many cost.
         packages: whose versions a session records beside those every study does.
         default_metric: of an objective that names none.
+        most_gpus: that a segment can train on: 0 without code for a GPU, None where the user's code
+            decides it.
     """
 
     description: str = ""
@@ -110,6 +112,7 @@ class TrainerInfo:
     estimates_by_training: bool = False
     packages: tuple[str, ...] = ()
     default_metric: str | None = None
+    most_gpus: int | None = None
 
     def __init__(self, description: str | None = None) -> None:
         if description is not None:
@@ -165,6 +168,45 @@ class TrainerInfo:
             trainer: its options may decide it.
         """
         return Resources()
+
+    def device(self, needs: Resources) -> str | None:
+        """Name what a segment trains on: `cuda`, `cpu`, or None where the user's code decides it.
+
+        It is the GPU that the segment is given, else the CPU.
+        """
+        if self.most_gpus is None:
+            return None
+        return "cuda" if needs.gpu else "cpu"
+
+    def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
+        """Check that a trainer can use the GPUs of a segment, and says nothing else of them.
+
+        Args:
+            trainer: with the options of the study file.
+            needs: of a segment.
+
+        Raises:
+            InputError: it cannot, or its option `device` contradicts them.
+        """
+        device = self.device(needs)
+        if device is None:
+            return
+        stated = trainer.kwargs.get("device", "auto")
+        key = "trainer.kwargs.device"
+        if self.most_gpus == 0 and (needs.gpu or "device" in trainer.kwargs):
+            where = "resources.gpu" if needs.gpu else key
+            raise InputError(f"{trainer.name} trains on the CPU alone: leave this out", key=where)
+        if needs.gpu > (self.most_gpus or 0):
+            message = f"{trainer.name} trains a segment on one GPU, got {needs.gpu:g}"
+            raise InputError(message, key="resources.gpu")
+        if stated not in ("auto", "cpu", "cuda"):
+            raise InputError(f"expected auto, cpu or cuda, got {stated!r}", key=key)
+        if stated == "cuda" and device == "cpu":
+            raise InputError(
+                "`cuda` is for segments with a GPU: add `resources: {gpu: 1}`", key=key
+            )
+        if stated == "cpu" and device == "cuda":
+            raise InputError("`cpu` leaves the GPU of `resources` idle: leave one out", key=key)
 
     def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         """Make what options name below `folder` absolute paths."""

@@ -122,13 +122,16 @@ def places(tmp_path, **changes):
 
 
 def test_a_study_that_asks_for_nothing_says_what_it_said(tmp_path):
-    assert places(tmp_path, executor={"name": "processes", "workers": 3}) == "workers 3"
+    assert places(tmp_path, executor={"name": "processes", "workers": 3}) == (
+        "workers 3 trains on what its code chooses"
+    )
 
 
 def test_two_gpus_a_segment(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 16.0)
     assert places(tmp_path, executor=DEVICES, resources={"gpu": 2, "cpu": 4}) == (
-        "workers 2 resources 4 cores, 2 GPUs a segment; at most 2 at once on this machine "
+        "workers 2 trains on cuda, if its code uses it "
+        "resources 4 cores, 2 GPUs a segment; at most 2 at once on this machine "
         "devices CUDA_VISIBLE_DEVICES = 0,1 (1 segment); 2,3 (1 segment) "
         "threads OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS, NUMEXPR_NUM_THREADS, "
         "VECLIB_MAXIMUM_THREADS = 4"
@@ -139,14 +142,15 @@ def test_a_quarter_of_a_gpu_a_segment(tmp_path):
     executor = {"name": "processes", "devices": [0, 1], "workers": 6}
     changes = {"executor": executor, "resources": {"gpu": 0.25}}
     assert places(tmp_path, **changes) == (
-        "workers 6 resources 1 core, 0.25 GPU a segment; at most 6 at once on this machine "
+        "workers 6 trains on cuda, if its code uses it "
+        "resources 1 core, 0.25 GPU a segment; at most 6 at once on this machine "
         "devices CUDA_VISIBLE_DEVICES = 0 (4 segments); 1 (2 segments)"
     )
     plan = planned(tmp_path, **changes)
     needs = {"cpu": 1.0, "gpu": 0.25, "memory_gb": None, "nodes": 1, "custom": {}}
     placed = {"at_once": 6, "visible_devices": {"0": 4, "1": 2}, "threads": 1}
     assert plan["workers"] == 6
-    assert plan["placement"] == [{"algorithm": "", "needs": needs, **placed}]
+    assert plan["placement"] == [{"algorithm": "", "trains_on": None, "needs": needs, **placed}]
 
 
 def test_each_algorithm_has_its_own(tmp_path):

@@ -3,9 +3,12 @@ report."""
 
 import errno
 import os
+import resource
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from segments import segment_of
@@ -68,6 +71,50 @@ def test_an_exception_of_any_class_is_a_crash_with_its_reason(tmp_path, error, m
     outcome = outcome_of(error, log=str(log))
     assert (outcome.status, outcome.message) == (Status.CRASH, message)
     assert type(error).__name__ in log.read_text(encoding="utf-8")
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch has one."""
+
+
+def wrapped(cause):
+    error = InputError("my_rewards:judge failed")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MemoryError(), Status.OUT_OF_MEMORY),
+        (OutOfMemoryError("Tried to allocate 20 MiB"), Status.OUT_OF_MEMORY),
+        (wrapped(OutOfMemoryError()), Status.OUT_OF_MEMORY),
+        (RuntimeError("CUDA error: out of memory"), Status.OUT_OF_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), Status.OUT_OF_MEMORY),
+        (RuntimeError("RESOURCE_EXHAUSTED: 3 GiB"), Status.OUT_OF_MEMORY),
+        (RuntimeError("CUDA error: device-side assert triggered"), Status.CRASH),
+        (ValueError("out of memory"), Status.CRASH),
+    ],
+)
+def test_a_library_without_memory_is_no_crash(error, status):
+    assert outcome_of(error).status is status
+
+
+def test_the_peak_of_memory_is_the_gpu_s_the_process_s_or_what_is_told(monkeypatch):
+    def peak(metrics):
+        spec = TrainerSpec("python", FrozenMap(function=lambda config, *, seed: metrics))
+        outcome = run_segment(load, segment(trainer=spec), lambda report: None)
+        return outcome.cost["peak_memory_mb"]
+
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert peak({"value": 1.0}) >= own / (2**20 if sys.platform == "darwin" else 2**10)
+    most = (3 * 2**20, 5 * 2**20)
+    of_gpu = SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 2, max_memory_allocated=most.__getitem__
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=of_gpu))
+    assert peak({"value": 1.0}) == 5.0
+    assert peak({"value": 1.0, "peak_memory_mb": 7.0}) == 7.0
 
 
 def test_a_study_records_messages_and_names_of_metrics_it_cannot_encode():

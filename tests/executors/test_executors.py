@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from patience import PATIENCE, wait_until
 from segments import segment_of
 
 from autorl import executors
-from autorl.core.types import Config, InputError, Outcome, Status, TrainerSpec
+from autorl.core.types import Config, InputError, Outcome, Resources, Status, TrainerSpec
 from autorl.executors import Limits, processes, threads
-from autorl.executors.devices import visible_device
+from autorl.executors.devices import Capacity, visible_device
 from autorl.executors.processes import start_output
 from autorl.store.log_files import HEAD, TAIL
 
@@ -139,8 +140,10 @@ def test_a_timeout_kills_the_whole_process_group(tmp_path, clock):
 
 
 def test_processes_have_one_thread_and_their_device():
-    executor = executors.make("processes", misbehaving.load, 2, devices=["3", "cuda:5"])
-    executor.submit([segment("a"), segment("b")])
+    capacity = Capacity(groups=(("3", "5"),))
+    executor = executors.make("processes", misbehaving.load, 2, capacity=capacity)
+    needs = Resources(gpu=1.0)
+    executor.submit([replace(segment(name), resources=needs) for name in ("a", "b")])
     outcomes, _ = drain(executor, 2)
     executor.close()
     assert sorted(outcome.applied["cuda"] for outcome in outcomes.values()) == ["3", "5"]
@@ -209,10 +212,10 @@ def test_unknown_names_and_limits_that_cannot_be_kept_are_input_errors():
     with pytest.raises(InputError, match="cannot enforce limits"):
         executors.make("in_process", misbehaving.load, 1, limits=Limits(seconds=1))
     with pytest.raises(InputError, match="devices"):
-        executors.make("threads", misbehaving.load, 1, devices=["0"])
+        executors.check("threads", Limits(), ["0"])
     for device in ("cuda", "gpu:0", "-1", "", "0,", "0;1"):
         with pytest.raises(InputError, match=f"executor.devices: expected CUDA.*{device!r}"):
-            executors.make("processes", misbehaving.load, 1, devices=["0", device])
+            executors.check("processes", Limits(), ["0", device])
 
 
 def test_devices_are_named_as_cuda_visible_devices_names_them():

@@ -45,10 +45,10 @@ def programs(tmp_path, monkeypatch):
 def test_gpus_are_those_of_the_file_then_the_visible_then_the_installed(programs):
     assert machine.gpu_groups(["0,1", 2], {"CUDA_VISIBLE_DEVICES": "7"}) == (("0", "1"), ("2",))
     assert machine.gpu_groups([], {"CUDA_VISIBLE_DEVICES": "7, GPU-ab"}) == (("7", "GPU-ab"),)
-    with pytest.raises(
-        InputError, match=r"resources\.gpu: GPUs are asked for.*none are here.*executor\.devices"
-    ):
+    with pytest.raises(InputError, match=r"resources\.gpu: GPUs are asked for.*no NVIDIA driver"):
         machine.gpu_groups([], {})
+    with pytest.raises(InputError, match=r"resources\.gpu: GPUs are asked for.*no NVIDIA driver"):
+        machine.check_gpus([0])
     for nothing in ("", "-1", "NoDevFiles"):
         with pytest.raises(InputError, match=f"CUDA_VISIBLE_DEVICES={nothing!r} shows none here"):
             machine.gpu_groups([], {"CUDA_VISIBLE_DEVICES": nothing})
@@ -64,6 +64,14 @@ def test_gpus_are_those_of_the_file_then_the_visible_then_the_installed(programs
     program.chmod(0o755)
     machine._installed_gpus.cache_clear()
     assert machine.gpu_groups([], {}) == (("0", "1"),)
+    for devices, visible in (([], None), ([1, "0"], "7"), ([], "GPU-2,MIG-1"), (["GPU-1"], "")):
+        machine.check_gpus(devices, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    for devices, visible, message in (
+        (["0,2"], "0", "executor.devices: there is no CUDA device 2 here.*lists 0, GPU-1, MIG-1"),
+        ([], "0,GPU-3", "CUDA_VISIBLE_DEVICES: there is no CUDA device GPU-3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            machine.check_gpus(devices, {"CUDA_VISIBLE_DEVICES": visible})
 
 
 def test_the_hosts_of_a_gang_are_told_of_each_other():

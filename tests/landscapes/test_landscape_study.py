@@ -136,11 +136,20 @@ def test_a_study_that_cannot_be_read_is_an_input_error(finished, tmp_path, damag
 
 
 def test_a_cost_objective_is_a_metric_of_the_last_evaluation(tmp_path):
-    folder = run(tmp_path / "cost", objective={"metric": "wall_seconds", "direction": "minimize"})
+    limits = [{"metric": "peak_memory_mb", "max": 1}, {"metric": "steps_per_second", "min": 0}]
+    objective = {"metric": "wall_seconds", "direction": "minimize"}
+    folder = run(tmp_path / "cost", objective=objective, constraints=limits)
     data = load_landscape(folder)
-    frame = data.sql("SELECT step, wall_seconds FROM evals").df()
-    assert frame[frame.step < 100].wall_seconds.isna().all()
-    assert (frame[frame.step == 100].wall_seconds > 0).all()
+    columns = ["wall_seconds", "peak_memory_mb", "steps_per_second"]
+    frame = data.sql(f"SELECT step, {', '.join(columns)} FROM evals").df()
+    assert frame[frame.step < 100][columns].isna().all(axis=None)
+    last = frame[frame.step == 100]
+    assert (last[columns] > 0).all(axis=None)
+    np.testing.assert_allclose(last.steps_per_second * last.wall_seconds, 100)
+    with closing(Study.open(folder)) as study:
+        said = "\n".join(study.run().caveats)
+    assert "on tuning seeds the incumbent breaks peak_memory_mb <= 1" in said
+    assert "on test seeds the incumbent breaks peak_memory_mb <= 1" in said
     assert data.best(by="mean").value > 0
 
 

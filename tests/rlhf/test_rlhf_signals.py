@@ -1,11 +1,14 @@
 """A user's reward functions, plain or as TRL calls them, with columns of the data."""
 
+from types import SimpleNamespace
+
 import pytest
 from rlhf_support import build_files, built, files_options, importable
 
 from autorl.core.types import InputError
+from autorl.trainers.language.rewards import user_signals
 from autorl.trainers.language.rewards.options import RewardOptions
-from autorl.trainers.language.rewards.user_signals import function_signal, is_function
+from autorl.trainers.language.rewards.user_signals import RewardModel, function_signal, is_function
 from autorl.trainers.language.tasks.files import FILES
 
 CODE = """
@@ -201,3 +204,14 @@ def test_prompts_without_the_column_of_the_data_are_refused(tmp_path):
     signals = {"gold": "own_rewards:exact"}
     with pytest.raises(InputError, match="'answer', which has no value for the prompt 'other 0'"):
         build_files(tmp_path, ANSWERED, **GOLD, signals=signals, prompts=asked)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_reward_model_goes_where_the_policy_trains(monkeypatch, on_gpu):
+    moved = []
+    model = object.__new__(RewardModel)
+    vars(model).update(model=SimpleNamespace(to=moved.append), tokenizer=None)
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: on_gpu)
+    monkeypatch.setattr(user_signals, "model_rewards", lambda *given: [1.0])
+    assert model(["a"], ["b"]) == [1.0]
+    assert moved == ["cuda"] * on_gpu

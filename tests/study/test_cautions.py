@@ -76,12 +76,14 @@ def test_failed_test_runs_of_the_incumbent_are_counted_as_its_worst(direction, i
 # -- constraints -------------------------------------------------------------------------------------------------------
 
 
-def constrained(violations, values, runs=(), constraints=None):
+def constrained(violations, values, runs=(), constraints=None, costs=()):
     bounds = constraints or (Constraint("load", max=3.0), Constraint("speed", min=1.0))
     record = SimpleNamespace(
         spec=SimpleNamespace(judge=lambda: Judge([Objective("m")], bounds)),
         tables=SimpleNamespace(
-            violations=lambda proposal: violations, tested_runs=lambda link: list(runs)
+            violations=lambda proposal: violations,
+            tested_runs=lambda link: list(runs),
+            costs=lambda metric: dict(enumerate(costs)),
         ),
         mean_of_tests=lambda proposal, metric: values.get(metric),
         candidate_steps=lambda proposal: SimpleNamespace(end=None),
@@ -100,12 +102,11 @@ def test_broken_constraints_are_named_by_the_seeds_that_broke_them():
 
 def test_the_cost_of_a_test_run_counts_where_it_is_of_the_whole_run():
     runs = [
-        SimpleNamespace(environment_steps=140.0, start_step=0),
-        SimpleNamespace(environment_steps=160.0, start_step=0),
-        SimpleNamespace(environment_steps=1.0, start_step=40),
+        SimpleNamespace(run_id=number, start_step=start) for number, start in enumerate((0, 0, 40))
     ]
+    costs = (140.0, 160.0, 1.0)
     bound = (Constraint("environment_steps", max=100.0),)
-    assert constrained((0.0,), {}, runs, bound) == [
+    assert constrained((0.0,), {}, runs, bound, costs) == [
         "on test seeds the incumbent breaks environment_steps <= 100: 150"
     ]
-    assert constrained((0.0,), {}, runs[2:], bound) == []
+    assert constrained((0.0,), {}, runs[2:], bound, costs) == []

@@ -1,7 +1,9 @@
 """`resources` of a study file: what segments are given, what is refused, and that no table changes."""
 
 import json
+import re
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from autorl.core.types import Config, FrozenMap, InputError, Resources
 from autorl.executors import machine
 from autorl.store.sessions import changes_text
 from autorl.store.study_file import changed_keys
-from autorl.study import Study
+from autorl.study import Study, setup
 from autorl.study.session import session
 from autorl.study.setup import make_executor, trainer_loader
 from autorl.study.spec import load_spec, thaw
@@ -80,6 +82,7 @@ def run(spec, folder: Path):
     return printed(folder)
 
 
+@pytest.mark.usefixtures("pretended_gpus")
 def test_two_gpus_a_segment_and_two_segments_at_once(tmp_path):
     spec = command_study(
         tmp_path, 2, 1, {"gpu": 2, "cpu": 0.5}, executor={"devices": ["0", "1", "2", "3"]}
@@ -90,6 +93,7 @@ def test_two_gpus_a_segment_and_two_segments_at_once(tmp_path):
     assert {line["omp"] for line in said} == {"1"}
 
 
+@pytest.mark.usefixtures("pretended_gpus")
 def test_a_quarter_of_a_gpu_a_segment_and_four_segments_on_one(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.setattr(machine, "cores", lambda: 16.0)
@@ -99,6 +103,7 @@ def test_a_quarter_of_a_gpu_a_segment_and_four_segments_on_one(tmp_path, monkeyp
     assert {line["omp"] for line in said} == {"3"}
 
 
+@pytest.mark.usefixtures("pretended_gpus")
 def test_the_table_is_that_of_the_study_without_the_section(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 2.0)
     changes = {"budget": {"runs": 8}, "seeds": {"tuning": 2, "test": 1}}
@@ -238,6 +243,90 @@ def test_what_this_machine_has_not_is_one_line(
     assert not (tmp_path / "study").exists()
     with pytest.raises(InputError, match=f"resources.{needed}"):
         make_executor(spec, trainer_loader(spec))
+
+
+CPU_ALONE = "trains on the CPU alone: leave this out"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "device", "gpu", "said"),
+    [
+        ("sb3/ppo", None, 0, "cpu"),
+        ("sb3/ppo", "auto", 0.25, "cuda"),
+        ("sb3/ppo", "cpu", 0, "cpu"),
+        ("trl/rloo", "cuda", 1, "cuda"),
+        ("command", "mps", 2, None),
+        ("sb3/ppo", "cuda", 0, "kwargs.device: `cuda` is for segments with a GPU: add `resources:"),
+        ("trl/rloo", "cpu", 1, "kwargs.device: `cpu` leaves the GPU of `resources` idle"),
+        ("sb3/ppo", "cuda:1", 1, "kwargs.device: expected auto, cpu or cuda, got 'cuda:1'"),
+        ("trl/dpo", None, 2, "resources.gpu: trl/dpo trains a segment on one GPU, got 2"),
+        ("rlhf/ppo", "auto", 0, f"trainer.kwargs.device: rlhf/ppo {CPU_ALONE}"),
+        ("rlhf/ppo", None, 1, f"resources.gpu: rlhf/ppo {CPU_ALONE}"),
+        ("population/ppo", None, 1, f"resources.gpu: population/ppo {CPU_ALONE}"),
+        ("offline/bc", None, 1, f"resources.gpu: offline/bc {CPU_ALONE}"),
+        ("tabular", None, 1, f"resources.gpu: tabular {CPU_ALONE}"),
+    ],
+)
+def test_segments_train_on_the_gpu_that_they_are_given(trainer, device, gpu, said):
+    kwargs = {} if device is None else {"device": device}
+    spec = load_spec(
+        {
+            "trainer": {"name": trainer, "kwargs": kwargs},
+            "space": {"x": "uniform(0, 1)"},
+            "fidelity": {"steps": 10},
+            "budget": {"runs": 8},
+            "resources": {"gpu": gpu},
+        }
+    )
+    if said in ("cpu", "cuda", None):
+        setup._check_device(spec, "")
+        assert spec.devices == {"": said}
+        told = {"cpu": None, "cuda": "cuda", None: device}[said]
+        assert spec.trainers[""].kwargs.get("device") == told
+    else:
+        with pytest.raises(InputError, match=re.escape(said)):
+            setup._check_device(spec, "")
+
+
+@pytest.mark.usefixtures("pretended_gpus")
+def test_gpus_that_are_not_here_are_one_line_before_the_study(monkeypatch):
+    monkeypatch.setattr("torch.version.cuda", None)
+    for devices, message in (
+        ([9], "executor.devices: there is no CUDA device 9 here"),
+        ([0], "resources.gpu: torch .* was built without CUDA"),
+    ):
+        spec = small_spec(executor={"name": "processes", "devices": devices}, resources={"gpu": 1})
+        spec = spec.changed(trainer=spec.trainer.model_copy(update={"name": "sb3/ppo"}))
+        with pytest.raises(InputError, match=message):
+            setup.check_answers(spec)
+
+
+HUNGRY = """
+def f(config, *, seed):
+    return len(b"x" * (config["mb"] << 20)) / 2**20
+"""
+
+
+def test_a_bound_on_memory_binds(tmp_path):
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    spec = load_spec(
+        {
+            "trainer": "python:hungry.py:f",
+            "path": str(tmp_path),
+            "space": {"mb": [0, 500]},
+            "optimizer": "grid",
+            "budget": {"runs": 2},
+            "seeds": {"tuning": 1, "test": 0},
+            "constraints": [{"metric": "peak_memory_mb", "max": 450}],
+            "executor": {"name": "processes", "workers": 1},
+        }
+    )
+    assert spec.indeterminate == "the metric peak_memory_mb"
+    with closing(Study.create(spec, tmp_path / "study")) as study:
+        result = study.run()
+    assert result.best_params == {"mb": 0}
+    trials = result.trials().set_index("params_mb")
+    assert trials.peak_memory_mb[0] < 450 < 500 < trials.peak_memory_mb[500]
 
 
 def test_a_session_with_more_threads_is_said():

@@ -6,7 +6,7 @@ import pytest
 from study_support import small_spec
 
 from autorl import executors
-from autorl.core.types import InputError, Resources
+from autorl.core.types import InputError
 from autorl.study import setup
 from autorl.study.setup import (
     changeable,
@@ -17,10 +17,10 @@ from autorl.study.setup import (
 )
 
 
-def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
+def spec_of(*best, name=None, limits=None, needs_gpu=False, **executor):
     """A study of trainers that run best on these executors."""
     limits = {"segment_seconds": None, "memory_gb": None} | (limits or {})
-    section = {"name": name, "devices": list(devices), "workers": None, "address": None}
+    section = {"name": name, "devices": [], "workers": None, "address": None}
     section |= {"autoscaler": False} | executor
     return SimpleNamespace(
         executor=SimpleNamespace(**section),
@@ -28,9 +28,7 @@ def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
         trainers={str(place): place for place in range(len(best))},
         environments=[SimpleNamespace(id="")],
         info=lambda place: SimpleNamespace(executor_for=lambda environment: best[place]),
-        resources_by_algorithm={
-            str(place): Resources(**asked) for place, asked in enumerate(needs)
-        },
+        needs_gpu=needs_gpu,
         storage=executor.get("storage"),
     )
 
@@ -64,13 +62,7 @@ def test_segments_run_on_what_suits_their_trainers(best, stated, name):
 
 @pytest.mark.parametrize(
     "asking",
-    [
-        {"limits": {"segment_seconds": 60.0}},
-        {"limits": {"memory_gb": 1.0}},
-        {"devices": ["0"]},
-        {"needs": [{}, {"gpu": 1.0}]},
-        {"limits": {"memory_gb": 1.0}, "devices": ["0"]},
-    ],
+    [{"limits": {"segment_seconds": 60.0}}, {"limits": {"memory_gb": 1.0}}, {"needs_gpu": True}],
 )
 def test_what_limits_and_devices_ask_for_runs_in_a_process_of_its_own(asking):
     assert local_executor_name(spec_of("in_process", "in_process", **asking)) == "processes"
@@ -99,6 +91,7 @@ def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):
             {"executor": {"name": "processes", "workers": 2, "autoscaler": True}},
             "executor.autoscaler",
         ),
+        ({"executor": {"name": "processes", "devices": [0]}}, "executor.devices"),
     ],
 )
 def test_what_an_executor_cannot_do_is_refused(monkeypatch, changes, key):

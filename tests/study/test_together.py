@@ -112,7 +112,7 @@ def test_limits_of_one_study_are_not_those_of_another():
 
 def test_one_study_that_is_given_devices_is_enough_to_refuse_different_ones():
     plain = small_spec(executor={"name": "processes"})
-    listing = small_spec(executor={"name": "processes", "devices": ["0"]})
+    listing = small_spec(executor={"name": "processes", "devices": ["0"]}, resources={"gpu": 1})
     asking = small_spec(
         executor={"name": "processes"}, resources={"gpu": 1}, limits={"segment_seconds": 60}
     )

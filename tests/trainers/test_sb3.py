@@ -572,6 +572,12 @@ def test_a_value_sb3_cannot_take_is_an_input_error(
         runs("ppo", PPO | config, spec, kwargs=FrozenMap(kwargs))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to train on")
+def test_a_gpu_that_torch_does_not_see_is_not_trained_without(runs: Runs) -> None:
+    with pytest.raises(InputError, match=r"torch .* sees no device `cuda` here, and took cpu"):
+        runs("ppo", PPO, EnvironmentSpec("CartPole-v1"), kwargs=FrozenMap(device="cuda"))
+
+
 def test_unknown_trainers_and_options_name_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'sb3/ppo'"):
         load(TrainerSpec("sb3/pppo"))

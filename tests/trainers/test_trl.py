@@ -213,7 +213,6 @@ def test_a_run_that_exploits_its_proxy_is_stopped_and_scored(tmp_path):
     last, before = outcome.reports[-1].metrics, outcome.reports[-2].metrics
     assert last["proxy"] > before["proxy"]
     assert last["gold"] < before["gold"]
-    assert outcome.cost["peak_memory_mb"] > 0
 
 
 @pytest.mark.parametrize("name", ["trl/rloo", "trl/ppo"])

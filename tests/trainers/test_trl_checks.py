@@ -122,7 +122,7 @@ def test_what_a_run_may_be_trained_on_is_no_objective(kwargs, space, task, metri
     study(task=task, objective={"metric": "gold"})
 
 
-@pytest.mark.parametrize("metric", ["kl", "tokens", "wall_seconds"])
+@pytest.mark.parametrize("metric", ["kl", "tokens", "peak_memory_mb"])
 def test_what_should_be_small_is_not_maximised_unasked(metric):
     with pytest.raises(InputError, match=f"less of {metric} is better: say `direction: minimize`"):
         study(objective={"metric": metric})

@@ -354,7 +354,7 @@ class Status(StrEnum):
     STOPPED = "stopped"  # by a rule on the run's own reports, before `until`; scored normally
     CRASH = "crash"  # the trainer raised
     TIMEOUT = "timeout"  # over limits.segment_seconds
-    OUT_OF_MEMORY = "out_of_memory"  # over limits.memory_gb, or MemoryError
+    OUT_OF_MEMORY = "out_of_memory"  # over limits.memory_gb, or a library had none, of a GPU too
     DIVERGED = "diverged"  # NaN or infinite weights, loss or score
     LOST = "lost"  # the worker vanished; retried below the optimizer
 
@@ -382,7 +382,7 @@ class Outcome:
         reached: the counted environment (or optimizer) step training stopped at; see
             `Trainer.align`.
         reports: the evaluations of this segment, in step order.
-        cost: `environment_steps` and `wall_seconds` at least.
+        cost: `environment_steps` and `wall_seconds` at least; the worker adds `peak_memory_mb`.
         applied: the value each hyperparameter really had in the trainer after restore, read back.
         notes: what a reader of the record must know, e.g. "environment state not restorable: new
             episodes".

@@ -265,8 +265,10 @@ def _on_test_seeds(
     link = record.link_at(proposal, record.candidate_steps(proposal).end)
     runs = record.tables.tested_runs(link)
     # A run that begins at another step has the cost of its own part only.
-    costs = [getattr(run, constraint.metric) for run in runs if run.start_step == 0]
-    return float(np.mean(costs)) if costs else None
+    of_runs = record.tables.costs(constraint.metric)
+    costs = [of_runs.get(run.run_id) for run in runs if run.start_step == 0]
+    measured = [cost for cost in costs if cost is not None]
+    return float(np.mean(measured)) if measured else None
 
 
 REFERENCE = "reference_"

@@ -75,8 +75,8 @@ class StudyRecording(Recording):
 def read_study(folder: Path) -> StudyRecording:
     """Read the study in `folder` as it is now.
 
-    Its id is `studies/<trainer>/<environment or name>`. An objective that is a cost
-    (`wall_seconds`, `environment_steps`) is a metric at the last evaluation of each run.
+    Its id is `studies/<trainer>/<environment or name>`. An objective or constraint that is a cost
+    (`wall_seconds`, `peak_memory_mb`, ...) is a metric at the last evaluation of each run.
 
     Raises:
         InputError: there is no study, or its files cannot be read.
@@ -230,7 +230,7 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
         # The study's tables name the environment, not its variant.
         runs["environment"] = _environment(spec)
     segments = pd.DataFrame(study.segments(), columns=SegmentRow._fields)
-    evals = _evals(study, runs, spec.objective[0].metric)
+    evals = _evals(study, spec.stated_metrics)
     if _objective(spec) == SCORE:
         evals[SCORE] = _scores(spec, runs, evals)
     return Tables(configs, runs, evals, segments)
@@ -263,10 +263,11 @@ def _environment(spec: Spec) -> str:
     return name or spec.name
 
 
-def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFrame:
+def _evals(study: StudyTables, stated: Sequence[str]) -> pd.DataFrame:
     """Make one column for each metric.
 
-    The objective has one even if nothing was measured yet.
+    The first of those that the study states, its objective, has one even if nothing was measured
+    yet.
     """
     import pandas as pd
 
@@ -276,12 +277,13 @@ def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFra
         raise InputError(f"a metric has the name of a column of 'evals': {taken[0]}", key="metric")
     evals = long.pivot(index=["run_id", "step"], columns="metric", values="value").reset_index()
     evals.columns.name = None
-    if objective in COST_METRICS:
-        # A cost is known of whole runs: it stands at the last evaluation.
-        last = evals.groupby("run_id")["step"].transform("max") == evals["step"]
-        evals[objective] = evals["run_id"].map(runs.set_index("run_id")[objective]).where(last)
-    elif objective not in evals:
-        evals[objective] = pd.Series(index=evals.index, dtype=float)
+    # A cost is known of whole runs: it stands at the last evaluation.
+    last = evals.groupby("run_id")["step"].transform("max") == evals["step"]
+    for cost in COST_METRICS:
+        if cost in stated:
+            evals[cost] = evals["run_id"].map(study.costs(cost)).astype(float).where(last)
+    if stated[0] not in evals:
+        evals[stated[0]] = pd.Series(index=evals.index, dtype=float)
     return evals
 
 

@@ -22,6 +22,7 @@ from autorl.statistics import iqm
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
+from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.statistics.fronts import hypervolume
 from autorl.statistics.noise import posterior, probability_of_best
 from autorl.store import Store
@@ -263,8 +264,8 @@ class Result:
         (the last that trained the run), `role` and `seed`, with tasks `task`, `state` (`complete`, `stopped` before
         its last step, or the kind of failure), `steps` (reached), `value` (by the objective; one
         `value_METRIC` for each of several; none of a failed run; of a test run where it counts),
-        `origin`, `environment_steps`, `wall_seconds`, and `params_NAME` for each hyperparameter,
-        empty where it is not active.
+        `origin`, `environment_steps`, `wall_seconds`, `peak_memory_mb`, and `params_NAME` for each
+        hyperparameter, empty where it is not active.
 
         If the study has a folder, it is read from there, as it stands now.
 
@@ -562,6 +563,7 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
         for index, _ in enumerate(objectives)
     ]
     rows: list[TrialRow] = []
+    memory = tables.costs(PEAK_MEMORY)
     for run in tables.runs():
         last = max(links.get(run.run_id, [run.config_id]))
         values: dict[str, float | None] = dict.fromkeys(names)
@@ -585,6 +587,7 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
                 "origin": config.origin,
                 "environment_steps": run.environment_steps,
                 "wall_seconds": run.wall_seconds,
+                PEAK_MEMORY: memory[run.run_id],
                 **{f"params_{name}": value for name, value in config.values.items()},
             }
         )

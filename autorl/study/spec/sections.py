@@ -280,12 +280,16 @@ _SMALLER_IS_BETTER = (
     "reward_zero_std",
     "wall_seconds",
     "environment_steps",
+    "peak_memory_mb",
 )
 
 
 class ObjectiveSection(Section):
     metric: str = "eval_return"
-    """A metric the trainer reports, or `wall_seconds` or `environment_steps`."""
+    """A metric the trainer reports, or a cost.
+
+    A cost is `wall_seconds`, `environment_steps`, `steps_per_second` or `peak_memory_mb`.
+    """
     reduce: str = "last"
     """How a learning curve becomes a number: last, best, mean_last(k), auc."""
     direction: Literal["maximize", "minimize"] = "maximize"
@@ -467,7 +471,7 @@ class ExecutorSection(Section):
     devices: list[str | int] = []
     """CUDA devices of the processes executor, `0,1` for a group.
 
-    Segments that ask for GPUs (`resources.gpu`) share them; without, the slots take them in turn.
+    Segments share them as `resources.gpu` says.
     """
     cluster: Literal["slurm", "local"] = "slurm"
     """Where jobs of `slurm` are submitted; `local`: processes of this machine, to try it."""

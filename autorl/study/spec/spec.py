@@ -26,6 +26,7 @@ from autorl.space import Document, Dumper, Space, compile_algorithms, load_space
 from autorl.space.simplex import with_weights
 from autorl.statistics.confirmation import SHARE
 from autorl.statistics.evaluation import (
+    MEASURED,
     Adaptive,
     Constraint,
     Fixed,
@@ -263,7 +264,17 @@ class Spec(sections.Section):
 
         If there is one only, its name is "".
         """
-        return {name: self._trainer(part.trainer) for name, part in self.parts.items()}
+        devices = self.devices
+        trainers = {name: self._trainer(part.trainer) for name, part in self.parts.items()}
+        return {name: _placed(trainer, devices[name]) for name, trainer in trainers.items()}
+
+    @property
+    def devices(self) -> dict[str, str | None]:
+        """Name what segments of each algorithm train on, as `TrainerInfo.device` does."""
+        needs = self.resources_by_algorithm
+        return {
+            name: self.info(part.trainer).device(needs[name]) for name, part in self.parts.items()
+        }
 
     def info(self, trainer: TrainerSpec | sections.TrainerSection) -> TrainerInfo:
         """Describe one of its trainers.
@@ -322,11 +333,16 @@ class Spec(sections.Section):
         The algorithm's section comes before the study's, and that before what the trainer asks for.
         """
         needs = {}
-        for name, trainer in self.trainers.items():
-            needs[name] = self.info(trainer).resources(trainer)
+        for name, part in self.parts.items():
+            needs[name] = self.info(part.trainer).resources(self._trainer(part.trainer))
             for _, section in reversed(self.resource_sections(name)):
                 needs[name] = section.over(needs[name])
         return needs
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether segments of some algorithm need a GPU."""
+        return any(needs.gpu for needs in self.resources_by_algorithm.values())
 
     def resources_for(self, config: Config) -> Resources:
         """Return what a segment of a configuration needs."""
@@ -349,6 +365,12 @@ class Spec(sections.Section):
             Objective(section.metric, section.reduce, section.direction)
             for section in self.objective
         )
+
+    @property
+    def stated_metrics(self) -> list[str]:
+        """Metrics of the objectives, then of the constraints."""
+        objectives = [section.metric for section in self.objective]
+        return objectives + [section.metric for section in self.constraints]
 
     @property
     def stated_penalty(self) -> float | None:
@@ -424,14 +446,14 @@ class Spec(sections.Section):
     @property
     def indeterminate(self) -> str | None:
         """Reasons why the same file may give another table, None without any."""
-        measured = "wall_seconds"
+        measured = {f"the metric {metric}": metric in MEASURED for metric in self.stated_metrics}
         reasons = {
             "asynchronous: true": self.asynchronous,
             "a budget in hours": self.budget.hours is not None,
             "limits.segment_seconds": self.limits.segment_seconds is not None,
             "limits.memory_gb": self.limits.memory_gb is not None,
-            "an objective in wall-clock seconds": measured in {o.metric for o in self.objective},
-            "a constraint in wall-clock seconds": measured in {c.metric for c in self.constraints},
+            "resources.gpu": self.needs_gpu,
+            **measured,
         }
         return ", ".join(text for text, holds in reasons.items() if holds) or None
 
@@ -584,6 +606,18 @@ class Spec(sections.Section):
 
 class LongRolloutError(InputError):
     """The default rollout is longer than the steps between two evaluations."""
+
+
+def _placed(trainer: TrainerSpec, device: str | None) -> TrainerSpec:
+    """Replace the option `device` of a trainer by what its segments train on.
+
+    A trainer that is told nothing trains on the CPU. None: the option is the user's code's own.
+    """
+    if device is None:
+        return trainer
+    kwargs = {name: value for name, value in trainer.kwargs.items() if name != "device"}
+    told = {"device": device} if device == "cuda" else {}
+    return TrainerSpec(trainer.name, FrozenMap(kwargs | told))
 
 
 def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -118,16 +116,12 @@ class LanguageRun(Course):
         self, step: int, applied: Mapping[str, Any], save: Callable[[], Checkpoint]
     ) -> Outcome:
         """Return how the segment ended, its checkpoint saved."""
-        # bytes on macOS, KiB elsewhere
-        unit = 2**20 if sys.platform == "darwin" else 2**10
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
         return self.outcome(
             step,
             applied,
             save,
             status=Status.STOPPED if self.stopped else Status.DONE,
             notes=(*self.built.notes, *((self.guard.note,) if self.stopped else ())),
-            cost={"peak_memory_mb": peak},
         )
 
     def save(self, step: int, files: Path, **further: object) -> Checkpoint:

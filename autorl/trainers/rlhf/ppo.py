@@ -22,8 +22,7 @@ class PPOTrainer(RLHFTrainer):
     A fidelity step is an optimizer step; cuts lie between batches of completions.
 
     Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
-    rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`cpu`, the default, or `auto`).
+    rose and its held-out score fell this many evaluations in a row; default 3, 0 = never).
     """
 
     grouped = False  # it holds completions of a batch against each other, not those of one prompt

@@ -99,8 +99,7 @@ class RLHFTrainer(Trainer):
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), those of the
     training signal among them (`reward.rule`, `reward.length.at_most`, ...; see
     `autorl.trainers.language.rewards.options`); `guard` (stop a run once its training signal rose
-    and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`cpu`, the default, or `auto`).
+    and its held-out score fell this many evaluations in a row; default 3, 0 = never).
 
     Attributes:
         title: its name in the study file, for messages.
@@ -124,14 +123,11 @@ class RLHFTrainer(Trainer):
         self.kwargs = spec.kwargs
         self.patience: int = spec.kwargs.get("guard", PATIENCE)
         check_number(self.patience, "trainer.kwargs.guard", 0, whole=True)
-        device = spec.kwargs.get("device", "cpu")
-        if device not in ("cpu", "auto"):
-            raise InputError(f"expected cpu or auto, got {device!r}", key="trainer.kwargs.device")
 
     @property
-    def cuda(self) -> bool:
-        """Whether it may train on a GPU."""
-        return bool(self.kwargs.get("device", "cpu") == "auto")
+    def device(self) -> str:
+        """Name what it trains on."""
+        return str(self.kwargs.get("device", "cpu"))
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def check_model(
             # A million images would take the driver's memory.
             on_policy = ALGORITHMS[settings.algorithm].on_policy
             changes = {} if on_policy else {"buffer_size": n_envs}
-            model = build_model(settings, venv, options, **changes)
+            # The GPU is for the segments.
+            model = build_model(settings, venv, options, device="cpu", **changes)
             # A features extractor whose `features_dim` is wrong can be built, but cannot act.
             model.predict(model.env.observation_space.sample(), deterministic=True)
         # Their own errors name their key.

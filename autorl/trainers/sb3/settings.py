@@ -93,6 +93,11 @@ class Settings:
         shapes = [name for name in self.values if name.endswith(".shape")]
         self.scheduled = sorted(base_name(n) for n in shapes if self.values[n] != "constant")
 
+    @property
+    def device(self) -> str:
+        """Name what the model trains on."""
+        return str(self.options.get("device", "cpu"))
+
     def at(self, step: int, horizon: int) -> dict[str, Any]:
         """Return every hyperparameter's value at `step`, schedules resolved.
 
@@ -125,7 +130,7 @@ class Settings:
             **arguments,
             "policy": self._policy(observation_space),
             "policy_kwargs": self._policy_kwargs(start),
-            "device": self.options.get("device", "cpu"),
+            "device": self.device,
         }
 
     def set_scheduled(self, model: Any, horizon: int) -> None:

@@ -87,8 +87,9 @@ class SB3Trainer(AgentTrainer):
     need), `policy_kwargs` (features extractor, optimizer and activation as `module:Class`),
     `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (metrics,
     csv, tensorboard; see `run_logs`), `deterministic` (evaluate the mode of the policy; default
-    true), `device` (default cpu), `evaluation_envs` (episodes side by side; default 16), `path`
-    (where the user's modules are; default the working folder).
+    true), `device` (`auto`: the GPU that a segment is given, else the CPU), `evaluation_envs`
+    (episodes side by side; default 16), `path` (where the user's modules are; default the working
+    folder).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -380,6 +381,7 @@ class _Run:
         options = normaliser(self.segment.environment, gamma)
         try:
             model = build_model(self.settings, self.venv, options)
+            streams.check_device(model.device, self.settings.device)
         except AssertionError as error:  # SB3 checks its arguments with assertions
             raise InputError(f"sb3/{self.trainer.name}: {error}", key="space") from error
         folder = log_folder(self.segment) if self.trainer.logs else None

@@ -16,7 +16,7 @@ from transformers.trainer_callback import PrinterCallback
 from autorl.core.seeds import integer_seed
 from autorl.core.types import InputError, Outcome, Report, Segment
 from autorl.store.checkpoints import reading, written
-from autorl.trainers._streams import seed_global
+from autorl.trainers._streams import check_device, seed_global
 from autorl.trainers.language.models import (
     load_policy,
     load_reward_model,
@@ -93,8 +93,9 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         seed = integer_seed(segment.seed, "algorithm", *keys)
         arguments = self.settings.arguments(
             *(seed, self.align(segment.horizon), folder),
-            *(self.built.max_completion, self.trainer.cuda),
+            *(self.built.max_completion, self.trainer.device == "cuda"),
         )
+        check_device(arguments.device, self.trainer.device)
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
         self.build(arguments, seed)
         try:

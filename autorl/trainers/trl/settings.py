@@ -315,9 +315,7 @@ class Settings:
         return translated
 
 
-def check_values(
-    method: Method, own: Mapping[str, object], config: Mapping[str, object], *, cuda: bool
-) -> None:
+def check_values(method: Method, own: Mapping[str, object], config: Mapping[str, object]) -> None:
     """Raise `InputError` if no run of a configuration could train.
 
     The configuration goes over the trainer's own values.
@@ -340,7 +338,8 @@ def check_values(
     with warnings.catch_warnings():
         # TRL's own use of names transformers is renaming
         warnings.simplefilter("ignore", FutureWarning)
-        settings.arguments(0, 1, "unused", 1, cuda=cuda)
+        # transformers starts CUDA for them, and the GPU is for the segments
+        settings.arguments(0, 1, "unused", 1, cuda=False)
 
 
 def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
@@ -368,7 +367,7 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
             )
         if base in _CPU and not cuda:
             raise InputError(
-                f"{base} is for a GPU: give the trainer `device: auto` beside it", key="space"
+                f"{base} is for a GPU: give segments one, `resources: {{gpu: 1}}`", key="space"
             )
         if base not in allowed:
             no_field = f"; TRL's {config_class.__name__} has no such field"

@@ -29,7 +29,7 @@ class TRLTrainer(RLHFTrainer):
 
     Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
     rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`cpu`, the default, or `auto`), and `data` (what a method this package does not know is trained
+    (`auto`: the GPU that a segment is given, else the CPU), and `data` (what a method this package does not know is trained
     on; see `methods.Data`).
     """
 
@@ -55,10 +55,10 @@ class TRLTrainer(RLHFTrainer):
             check_lengths(self.method, build_task(environment), most)
 
     def check_names(self, names: Collection[str]) -> None:
-        check_hyperparameters(self.method, names, cuda=self.cuda)
+        check_hyperparameters(self.method, names, cuda=self.device == "cuda")
 
     def check_values(self, config: Config) -> None:
-        check_values(self.method, self.defaults, config, cuda=self.cuda)
+        check_values(self.method, self.defaults, config)
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return where the batch of completions of `step` is used up.

@@ -213,6 +213,11 @@ class RewardModel:
             )
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        import torch
+
+        # Built before the policy is; a process trains one.
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            self.model.to("cuda")
         texts = list(zip(prompts, completions, strict=True))
         return model_rewards(self.model, self.tokenizer, texts)
 
