@@ -116,7 +116,10 @@ def check_gpus(devices: Sequence[str | int], environment: Mapping[str, str] = os
 
 @functools.cache  # asked several times before a study; it can take seconds
 def _installed_gpus() -> tuple[str, ...]:
-    """List the GPUs of this machine by number and UUID; none if there is no `nvidia-smi`."""
+    """List the GPUs of this machine by number and UUID.
+
+    There are none without `nvidia-smi`.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()

@@ -144,9 +144,9 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error, or what caused it, is that a library had no memory.
+    """Tell whether an error is that a library had no memory.
 
-    torch says so by the class, CUDA's libraries and JAX by the text of a RuntimeError.
+    The error that caused it counts too. torch says so by the class, CUDA's libraries and JAX by the text of a RuntimeError.
     """
     named = "OutOfMemoryError" in (kind.__name__ for kind in type(error).__mro__)
     says = isinstance(error, RuntimeError) and _NO_MEMORY.search(_text(error)) is not None
@@ -193,7 +193,7 @@ def _damaged(segment: Segment, difference: str, begun: float) -> Outcome:
 
 
 def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
-    """Add whose outcome it is, its peak of memory, and the hashes of what it saved.
+    """Add whose outcome it is, its memory, and hashes of its files.
 
     Hashes are taken here, so that the driver reads no large file.
     """
@@ -201,8 +201,8 @@ def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
     if saved is not None and saved.path == segment.folder:  # not a reference of the trainer's own
         saved = replace(saved, files=FrozenMap(file_hashes(Path(saved.path))))
     # A script knows what it had of a GPU, which is not this process's.
-    told = outcome.reports[-1].metrics if outcome.reports else {}
-    cost = {PEAK_MEMORY: told.get(PEAK_MEMORY, _peak_memory_mb()), **outcome.cost}
+    reported = outcome.reports[-1].metrics if outcome.reports else {}
+    cost = {PEAK_MEMORY: reported.get(PEAK_MEMORY, _peak_memory_mb()), **outcome.cost}
     return replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence, cost=cost)
 
 

@@ -150,7 +150,7 @@ def _examined(space: Space) -> list[Config]:
 
 
 def _check_device(spec: Spec, algorithm: str) -> None:
-    """Refuse GPUs, or an option `device`, that the trainer of an algorithm has no use for.
+    """Refuse GPUs, or an option `device`, that a trainer cannot use.
 
     Raises:
         InputError: naming the key of the study file.
@@ -424,10 +424,10 @@ def ray_address(spec: Spec) -> str:
 
 
 def check_answers(spec: Spec) -> None:
-    """Check that the cluster of a study is there, or the GPUs of this machine.
+    """Check that the cluster of a study, or its GPUs, are there.
 
     Raises:
-        InputError: one is not.
+        InputError: they are not.
     """
     if executor_name(spec) in ON_THIS_MACHINE:
         check_gpus(spec)
@@ -440,7 +440,9 @@ def check_answers(spec: Spec) -> None:
 
 
 def check_gpus(spec: Spec) -> None:
-    """Check that this machine has the GPUs of a study, and a torch that can use them.
+    """Check that this machine has the GPUs of a study.
+
+    A torch that a trainer uses has to have been built for them.
 
     Raises:
         InputError: there is no driver, no such device, or a torch without CUDA.

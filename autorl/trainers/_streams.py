@@ -17,7 +17,9 @@ from autorl.core.types import InputError
 
 
 def check_device(device: torch.device, wanted: str) -> None:
-    """Check that a library trains where it was told to: both fall back to the CPU in silence.
+    """Check that a library trains where it was told to.
+
+    Both fall back to the CPU in silence.
 
     Raises:
         InputError: it does not.

@@ -170,16 +170,16 @@ class TrainerInfo:
         return Resources()
 
     def device(self, needs: Resources) -> str | None:
-        """Name what a segment trains on: `cuda`, `cpu`, or None where the user's code decides it.
+        """Name what a segment trains on: `cuda` or `cpu`.
 
-        It is the GPU that the segment is given, else the CPU.
+        It is the GPU that the segment is given, else the CPU. None: the user's code decides it.
         """
         if self.most_gpus is None:
             return None
         return "cuda" if needs.gpu else "cpu"
 
     def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
-        """Check that a trainer can use the GPUs of a segment, and says nothing else of them.
+        """Check that a trainer can use the GPUs of a segment.
 
         Args:
             trainer: with the options of the study file.

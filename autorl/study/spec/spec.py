@@ -609,15 +609,16 @@ class LongRolloutError(InputError):
 
 
 def _placed(trainer: TrainerSpec, device: str | None) -> TrainerSpec:
-    """Replace the option `device` of a trainer by what its segments train on.
+    """Replace the option `device` of a trainer by a device.
 
-    A trainer that is told nothing trains on the CPU. None: the option is the user's code's own.
+    A trainer without the option trains on the CPU. None: the option is the user's code's own.
     """
     if device is None:
         return trainer
     kwargs = {name: value for name, value in trainer.kwargs.items() if name != "device"}
-    told = {"device": device} if device == "cuda" else {}
-    return TrainerSpec(trainer.name, FrozenMap(kwargs | told))
+    if device == "cuda":
+        kwargs["device"] = device
+    return TrainerSpec(trainer.name, FrozenMap(kwargs))
 
 
 def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:

@@ -29,8 +29,8 @@ class TRLTrainer(RLHFTrainer):
 
     Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
     rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`auto`: the GPU that a segment is given, else the CPU), and `data` (what a method this package does not know is trained
-    on; see `methods.Data`).
+    (`auto`: the GPU that a segment is given, else the CPU), and `data` (what a method this package
+    does not know is trained on; see `methods.Data`).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
