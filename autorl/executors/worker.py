@@ -146,7 +146,8 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
 def _is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error is that a library had no memory.
 
-    The error that caused it counts too. torch says so by the class, CUDA's libraries and JAX by the text of a RuntimeError.
+    The error that caused it counts too. torch says so by the class, CUDA's libraries and JAX by the
+    text of a RuntimeError.
     """
     named = "OutOfMemoryError" in (kind.__name__ for kind in type(error).__mro__)
     says = isinstance(error, RuntimeError) and _NO_MEMORY.search(_text(error)) is not None

@@ -262,7 +262,9 @@ class StudyTables(EventLog):
         return self._rows(RunRow, f"SELECT {', '.join(RunRow._fields)} FROM runs ORDER BY run_id")
 
     def costs(self, metric: str) -> dict[int, float | None]:
-        """Return a cost of every run by its number, None where it was not measured.
+        """Return a cost of every run by its number.
+
+        It is None where it was not measured.
 
         Args:
             metric: of `COST_METRICS`.
