@@ -262,6 +262,7 @@ def test_a_study_file_names_such_a_function_too(tmp_path):
         ({"executor": "ray"}, "for other machines name it in a study"),
         ({"workers": 2, "limits__segment_seconds": 9}, "only `processes`.*enforces limits"),
         ({"executor": "processes", "limits__memory_gb": 9}, "only `processes`.*enforces limits"),
+        ({"constraints": [{"metric": "peak_memory_mb", "max": 9}]}, "peak_memory_mb: only `proc"),
     ],
 )
 def test_what_an_executor_cannot_do_is_refused(option, message):

@@ -324,6 +324,12 @@ def test_another_space_or_environment_is_refused(trainer):
         trainer.check(EnvironmentSpec(), {"rates"})
 
 
+def test_the_memory_of_a_look_up_is_no_metric(folder, tmp_path):
+    bound = [{"metric": "peak_memory_mb", "max": 500}]
+    with pytest.raises(InputError, match="constraints: unknown metric 'peak_memory_mb'"):
+        Study.create(study_over(folder, SPACE, constraints=bound), tmp_path / "study")
+
+
 def study_over(folder, space, **changes):
     values = {"trainer": {"name": "tabular", "kwargs": {"landscape": str(folder)}}}
     values |= {"space": space.to_dict(), "fidelity": {"steps": 400, "evaluations": 4}}
