@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from autorl.core.types import Config, EnvironmentSpec, InputError, Resources, StepUnit, TrainerSpec
+from autorl.core.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Resources,
+    StepUnit,
+    TrainerSpec,
+)
 
 Executor: TypeAlias = Literal["processes", "in_process", "threads"]
 
@@ -177,6 +185,19 @@ class TrainerInfo:
         if self.most_gpus is None:
             return None
         return "cuda" if needs.gpu else "cpu"
+
+    def placed(self, trainer: TrainerSpec, needs: Resources) -> TrainerSpec:
+        """Replace the option `device` of a trainer by a device.
+
+        A trainer without the option trains on the CPU.
+        """
+        device = self.device(needs)
+        if device is None:
+            return trainer
+        kwargs = {name: value for name, value in trainer.kwargs.items() if name != "device"}
+        if device == "cuda":
+            kwargs["device"] = device
+        return TrainerSpec(trainer.name, FrozenMap(kwargs))
 
     def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
         """Check that a trainer can use the GPUs of a segment.

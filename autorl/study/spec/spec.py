@@ -264,9 +264,11 @@ class Spec(sections.Section):
 
         If there is one only, its name is "".
         """
-        devices = self.devices
-        trainers = {name: self._trainer(part.trainer) for name, part in self.parts.items()}
-        return {name: _placed(trainer, devices[name]) for name, trainer in trainers.items()}
+        needs = self.resources_by_algorithm
+        return {
+            name: self.info(part.trainer).placed(self._trainer(part.trainer), needs[name])
+            for name, part in self.parts.items()
+        }
 
     @property
     def devices(self) -> dict[str, str | None]:
@@ -606,19 +608,6 @@ class Spec(sections.Section):
 
 class LongRolloutError(InputError):
     """The default rollout is longer than the steps between two evaluations."""
-
-
-def _placed(trainer: TrainerSpec, device: str | None) -> TrainerSpec:
-    """Replace the option `device` of a trainer by a device.
-
-    A trainer without the option trains on the CPU. None: the option is the user's code's own.
-    """
-    if device is None:
-        return trainer
-    kwargs = {name: value for name, value in trainer.kwargs.items() if name != "device"}
-    if device == "cuda":
-        kwargs["device"] = device
-    return TrainerSpec(trainer.name, FrozenMap(kwargs))
 
 
 def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:
