@@ -1,5 +1,6 @@
 """The seed layer on curves made by hand, and the ranking against brute force."""
 
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -101,6 +102,14 @@ def test_constraints_are_read_at_the_last_evaluation():
     for bound, violation in (({"max": 3}, -2.0), ({"min": 3}, 2.0)):
         found = judge(constraints=[Constraint("m", **bound)]).value(0, curve_of([9, 1]))
         assert found.constraints == (violation,)
+
+
+def test_a_constraint_on_a_metric_that_came_late_is_read_where_it_is():
+    """A metric of training is lacking before the first update, and where an update has none."""
+    points = tuple({"m": 1.0} | ({"kl": kl} if kl else {}) for kl in (None, 0.5, None))
+    curve = dataclasses.replace(curve_of([1, 1, 1]), metrics=points)
+    found = judge(constraints=[Constraint("kl", max=0.2)]).value(0, curve)
+    assert found.constraints == (0.3,)
 
 
 def test_segments_of_a_chain_are_one_curve_with_summed_cost():

@@ -56,7 +56,7 @@ class Constraint:
     """A bound on a metric or a cost of a run.
 
     Attributes:
-        metric: its name; the last evaluation counts.
+        metric: its name; the last evaluation that has it counts.
         max, min: the bound, in the metric's unit; one of both is None.
     """
 
@@ -358,7 +358,13 @@ class Judge:
         ]
 
     def _last(self, curve: Curve, metric: str) -> float:
-        return float(self._curve_of(curve, metric)[-1])
+        if metric in COST_METRICS:
+            return curve.cost.get(metric, math.nan)
+        # A metric of training is lacking before the first update.
+        values = [measured[metric] for measured in curve.metrics if metric in measured]
+        if not values:
+            raise KeyError(metric)
+        return float(values[-1])
 
     def penalty(self, reached: int, good: Sequence[SeedValue], worst: Worst) -> tuple[float, ...]:
         """Return the score of a failed seed, one number per objective.

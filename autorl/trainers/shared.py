@@ -140,6 +140,21 @@ def not_finite(report: Report) -> str:
     )
 
 
+def train_metric(name: str) -> str:
+    """Return the name that a measure of the updates has in evaluations."""
+    return f"train_{name}"
+
+
+def after_update(metrics: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of training after an update.
+
+    One that it did not measure stays. One that is not finite has no value from then on: explained
+    variance, for instance, where all returns are the same.
+    """
+    latest = {train_metric(name): float(value) for name, value in measured.items()}
+    return {name: value for name, value in {**metrics, **latest}.items() if math.isfinite(value)}
+
+
 class Course:
     """The points of a segment while it trains, and how it ends.
 

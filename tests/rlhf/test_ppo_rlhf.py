@@ -79,19 +79,19 @@ def test_the_reference_is_never_the_checkpoint(make, built):
     for mine, original in zip(child.reference.parameters(), fresh.policy.parameters(), strict=True):
         assert torch.equal(mine, original)
     child.train_to(20)
-    assert child.logs["train_kl"] > 0.05
+    assert child.logs["kl"] > 0.05
 
 
 def test_it_learns_and_the_kl_coefficient_holds_it_back(make):
     free, held = (make(horizon=60, kl_coef=beta, missing_eos="none") for beta in (0.0, 3.0))
     free.train_to(4)
-    before = free.logs["proxy"]
+    before = free.logs["reward"]
     free.train_to(60)
     held.train_to(60)
     assert before < 0.3
-    assert free.logs["proxy"] > before + 0.3
-    assert held.logs["proxy"] < free.logs["proxy"] - 0.1
-    assert held.logs["train_kl"] < free.logs["train_kl"]
+    assert free.logs["reward"] > before + 0.3
+    assert held.logs["reward"] < free.logs["reward"] - 0.1
+    assert held.logs["kl"] < free.logs["kl"]
 
 
 def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monkeypatch):

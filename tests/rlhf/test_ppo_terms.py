@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="the terms of PPO are torch function
 
 from autorl.trainers.language.ppo.terms import (  # noqa: E402
     advantages_and_returns,
+    explained_variance,
     final_scores,
     kl_estimate,
     policy_loss,
@@ -132,6 +133,16 @@ def test_a_huge_ratio_on_padding_gives_no_nan():
     new = torch.tensor([[0.0, 500.0]])
     loss, _ = policy_loss(new, torch.zeros(1, 2), mask, mask, 0.2)
     assert loss.item() == -1.0
+
+
+def test_explained_variance_is_of_the_tokens_that_count():
+    """Returns 0, 2, errors 1, -1 about a mean of 0: all of it unexplained; errors 0, 0: none."""
+    mask = torch.tensor([[1.0, 1.0, 0.0]])
+    returns = torch.tensor([[0.0, 2.0, 9.0]])
+    values = torch.tensor([[1.0, 1.0, -5.0]])
+    assert explained_variance(values, returns, mask) == 0.0
+    assert explained_variance(returns + 3, returns, mask) == 1.0
+    assert math.isnan(explained_variance(values, values, mask))
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_callback_that_ends_the_training_fails_the_run(module: str, tmp_path: 
         ("callbacks", {"MODULE:Noting": {"lable": "b"}}, "callbacks[0]", "does not take these"),
         ("callbacks", "Noting", "callbacks[0]", "expected module:Class, such as"),
         ("logs", "csvv", "logs", "unknown kind of log 'csvv'; did you mean 'csv'"),
-        ("logs", [3], "logs", "expected a list of metrics, csv, tensorboard"),
+        ("logs", [3], "logs", "expected a list of csv, tensorboard"),
     ],
 )
 def test_a_wrong_class_or_option_names_its_key_before_a_study(

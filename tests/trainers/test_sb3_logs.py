@@ -64,14 +64,14 @@ def test_the_losses_of_an_algorithm_are_those_its_library_logs(
     library = ALGORITHMS[algorithm].library
     pytest.importorskip(library, reason=f"needs {library}")
     logged: set[str] = set()
-    latest_losses = trainer_module.latest_losses
+    note_losses = trainer_module._Run._note_losses
 
-    def recording(model: Any, names: Any) -> dict[str, float]:
-        logged.update(name for name in model.logger.name_to_value if name.startswith("train/"))
-        return latest_losses(model, names)
+    def recording(run: Any) -> None:
+        logged.update(name for name in run.model.logger.name_to_value if name.startswith("train/"))
+        note_losses(run)
 
-    monkeypatch.setattr(trainer_module, "latest_losses", recording)
-    outcome = trained(tmp_path, algorithm, logs="metrics")
+    monkeypatch.setattr(trainer_module._Run, "_note_losses", recording)
+    outcome = trained(tmp_path, algorithm)
     names = {name.removeprefix("train/") for name in logged} - NO_LOSSES
     # Of continuous actions: CartPole has none.
     assert set(ALGORITHMS[algorithm].losses) - {"std"} == names
@@ -82,9 +82,9 @@ def test_the_losses_of_an_algorithm_are_those_its_library_logs(
 
 
 def test_a_cut_run_reports_the_losses_of_the_uncut_one(tmp_path: Path) -> None:
-    whole = trained(tmp_path, until=128, logs="metrics")
-    half = trained(tmp_path, number=1, logs="metrics")
-    rest = trained(tmp_path, until=128, number=2, after=half, logs="metrics")
+    whole = trained(tmp_path, until=128)
+    half = trained(tmp_path, number=1)
+    rest = trained(tmp_path, until=128, number=2, after=half)
     assert [report.metrics for report in rest.reports] == [
         report.metrics for report in whole.reports
     ]
@@ -92,11 +92,8 @@ def test_a_cut_run_reports_the_losses_of_the_uncut_one(tmp_path: Path) -> None:
     assert "train_approx_kl" in rest.reports[0].metrics
 
 
-def test_nothing_is_logged_unasked(tmp_path: Path) -> None:
-    outcome = trained(tmp_path)
-    assert set(outcome.reports[-1].metrics) == {
-        *("eval_return", "eval_return_std", "eval_length", "train_return")
-    }
+def test_no_file_is_written_unasked(tmp_path: Path) -> None:
+    trained(tmp_path)
     assert not list((tmp_path / "logs").glob("*-*"))
 
 
@@ -105,7 +102,7 @@ def test_csv_and_tensorboard_logs_lie_beside_the_segment_s(algorithm: str, tmp_p
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
     )
-    logged = trained(tmp_path / "a", algorithm, until=128, logs=["metrics", "csv", "tensorboard"])
+    logged = trained(tmp_path / "a", algorithm, until=128, logs=["csv", "tensorboard"])
     folder = tmp_path / "a" / "logs" / "0.1-2-1"
     with (folder / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -118,7 +115,7 @@ def test_csv_and_tensorboard_logs_lie_beside_the_segment_s(algorithm: str, tmp_p
     scalars = events.Scalars(loss)
     assert scalars[-1].step == 128
     # The files change nothing: the same run without them is the same.
-    silent = trained(tmp_path / "b", algorithm, until=128, logs=["metrics"])
+    silent = trained(tmp_path / "b", algorithm, until=128)
     assert silent.reports == logged.reports
 
 

@@ -13,6 +13,7 @@ from autorl.core.types import EnvironmentSpec, FrozenMap, Status
 from autorl.report.plan import make_plan
 from autorl.study import Study
 from autorl.study.spec import load_spec
+from autorl.trainers import load
 from autorl.trainers.rlhf.counted_reward import CountedReward
 
 pytestmark = pytest.mark.timeout(600)
@@ -115,6 +116,13 @@ def test_the_count_goes_on_through_a_checkpoint(name, folder, tmp_path):
     _, whole = metrics(one_segment(folder, name, "varied", until=4))
     assert continued == whole
     assert 0.0 < whole["reward_zero_std"] < 1.0
+    # Measures of the latest update: all that the method has.
+    measures = {f"train_{measure}" for measure in load(one.trainer).measures}
+    if name == "trl/rloo":  # these are of online DPO
+        measures -= {"train_accuracy", "train_margin"}
+    assert {metric for metric in whole if metric.startswith("train_")} == measures
+    nothing = metrics(replace(one_segment(folder, name, "varied"), until=0, evaluate_at=(0,)))[1]
+    assert not [metric for metric in nothing if metric.startswith("train_")]
 
 
 def spec_of(trainer, space, files, metric):

@@ -25,7 +25,7 @@ from autorl.trainers.language.sampling import log_likelihoods
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.shared import Course
+from autorl.trainers.shared import Course, after_update
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -38,6 +38,7 @@ class LanguageRun(Course):
         built: the task.
         reward: the training signal, which counts.
         state: the parent's checkpoint, None from scratch.
+        training: metrics of the latest update.
         policy: the model that is trained.
         stopped: set once the guard has tripped.
 
@@ -69,6 +70,7 @@ class LanguageRun(Course):
         options = RewardOptions.read(values)
         signal = options.signal(self.built) if trainer.scores else _unscored
         self.reward = CountedReward(self.built.training, signal, grouped=trainer.grouped)
+        self.training: dict[str, float] = {}
         history: Sequence[Sequence[float]] = ()
         if self.state is not None:
             if self.state["reference"] != self.reference_hash:
@@ -77,6 +79,7 @@ class LanguageRun(Course):
                     f"({self.state['reference']})"
                 )
             self.reward.load(self.state)
+            self.training = self.state["training"]
             # of its own run only: evaluations of the agent it was copied from do not count
             history = self.state["history"] if segment.fork is None else ()
         self.guard = trainer.guard(self.built, options, history)
@@ -89,6 +92,10 @@ class LanguageRun(Course):
     def align(self, step: int) -> int:
         """Return the step training reaches for a nominal one."""
         return self.trainer.align(self.segment.config, step)
+
+    def updated(self, measured: Mapping[str, float]) -> None:
+        """Take on what an update measured of the training."""
+        self.training = after_update(self.training, measured)
 
     def evaluate(self, reached: int) -> bool:
         """Measure the policy at each nominal step reached, and report it.
@@ -105,7 +112,7 @@ class LanguageRun(Course):
             # evaluations must not change training: a run is the same wherever it is evaluated
             with preserved():
                 metrics = self._measures(policy, step)
-            metrics["tokens"] = float(self.reward.tokens)
+            metrics |= {"tokens": float(self.reward.tokens), **self.training}
             if self.trainer.scores:
                 metrics["reward_zero_std"] = self.reward.zero_std
             if self.add(step, metrics):
@@ -130,6 +137,7 @@ class LanguageRun(Course):
             "values": self.values,
             "reference": self.reference_hash,
             "history": self.guard.history,
+            "training": self.training,
             **self.reward.state(),
             **further,
         }

@@ -25,6 +25,7 @@ class PPOTrainer(RLHFTrainer):
     rose and its held-out score fell this many evaluations in a row; default 3, 0 = never).
     """
 
+    measures = ppo_settings.MEASURES
     grouped = False  # it holds completions of a batch against each other, not those of one prompt
 
     @property

@@ -12,7 +12,7 @@ from autorl.core.types import Checkpoint, Outcome, Report, Segment
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import scratch
 from autorl.trainers.language.ppo.algorithm import PPO, NotFiniteError, Rollout
-from autorl.trainers.language.ppo.settings import Settings
+from autorl.trainers.language.ppo.settings import MEASURES, Settings
 from autorl.trainers.language.rewards.options import without
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun
@@ -47,6 +47,8 @@ class PPORun(LanguageRun):
             # the end of a segment need not be evaluated
             for step in sorted({*self.segment.evaluate_at, self.segment.until}):
                 self.ppo.train_to(self.align(step))
+                logs = self.ppo.logs
+                self.updated({name: logs[name] for name in MEASURES if name in logs})
                 if self.evaluate(self.ppo.step):
                     break
         except NotFiniteError as error:

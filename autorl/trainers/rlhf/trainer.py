@@ -26,6 +26,7 @@ from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.rewards.user_signals import same_sources
 from autorl.trainers.language.tasks import build, task, tasks
 from autorl.trainers.saved_state import STATE
+from autorl.trainers.shared import train_metric
 
 _CONFIG = "config.json"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
@@ -89,7 +90,7 @@ _SAME_AS = {
     "sft_weight": ("loss_weights",),
 }
 """Options that say the same thing as another hyperparameter."""
-_NEVER = ("loss", "train_loss", "reward")
+_NEVER = ("loss", "reward")
 """Metrics no study may select by, whatever the task."""
 
 
@@ -107,6 +108,7 @@ class RLHFTrainer(Trainer):
         learns_from: parts of which a task must have at least one, in the words of
             `autorl.trainers.language.contract.Task.check`.
         scores: whether it trains on a reward: what it samples is scored.
+        measures: what it says of its updates, as metrics `train_*`.
         grouped: whether completions of one prompt are held against each other.
         policies: whether it trains a policy, not a reward model.
     """
@@ -114,6 +116,7 @@ class RLHFTrainer(Trainer):
     model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
     learns_from: tuple[str, ...] = ("prompts",)
     scores = True
+    measures: tuple[str, ...] = ()
     grouped = True
     policies = True
 
@@ -201,10 +204,11 @@ class RLHFTrainer(Trainer):
         """Return every metric of the policy, or of the reward model."""
         about = find_task(environment)
         by = judge(about)
+        training = {*map(train_metric, self.measures)}
         of_pairs = {"pair_accuracy", "pair_margin", "pair_ties"}
         if not self.policies:
-            return {*of_pairs, "tokens", *(("best_of_16",) if by else ())}
-        metrics = {"kl", "length", "truncated", "distinct", "tokens"}
+            return {*training, *of_pairs, "tokens", *(("best_of_16",) if by else ())}
+        metrics = training | {"kl", "length", "truncated", "distinct", "tokens"}
         metrics |= {*about.signals, *about.probed}
         if by:
             metrics |= {"win_rate", REFERENCE + by}
@@ -258,6 +262,7 @@ class RLHFTrainer(Trainer):
             self.defaults, choices, about.training, about.ensemble
         )
         refused = {*trained, about.training, *about.ensemble, *_NEVER}
+        refused |= {*map(train_metric, self.measures)}
         refused |= same_sources(environment.kwargs.get("signals"), refused)
         # a win rate is decided by a signal: to select by it is to select by that
         judged_by = {about.selection: about.selection, **dict.fromkeys(JUDGED, judge(about))}

@@ -1,15 +1,12 @@
-"""Logs of a run: losses for the study, files for people.
+"""Files of Stable-Baselines3's own log, for people.
 
-With `metrics` among the option `logs`, losses of the latest update (KL, entropy, value loss, ...)
-are metrics of every evaluation, `train_approx_kl` and the like. With `csv` or `tensorboard`, SB3's
-own log goes to files beside the segment's, at the steps where `learn` writes it: after each
-rollout, or every four episodes.
+With `csv` or `tensorboard` in the option `logs` they lie beside the segment's log, and are written
+at the steps where `learn` writes them: after each rollout, or every four episodes.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +18,7 @@ from autorl.trainers.shared import check_names
 if TYPE_CHECKING:
     from stable_baselines3.common.logger import Logger
 
-METRICS = "metrics"
-FORMATS = (METRICS, "csv", "tensorboard")
+FORMATS = ("csv", "tensorboard")
 EPISODES = 4
 """Episodes between two rows of an algorithm without rollouts, as SB3's `log_interval`."""
 _KEY = "trainer.kwargs.logs"
@@ -77,25 +73,6 @@ def make_logger(formats: Sequence[str], folder: Path | None) -> Logger:
                 outputs.append(TensorBoardOutputFormat(str(folder)))
     # A folder of SB3's own would be made below the temporary one.
     return Logger(folder=None, output_formats=outputs)
-
-
-def latest_losses(model: Any, names: Sequence[str]) -> dict[str, float]:
-    """Return the losses of the latest update that are numbers, as metrics.
-
-    NaN is left out: explained variance has no value where all returns are the same.
-    """
-    recorded = model.logger.name_to_value
-    values = {name: recorded.get(f"train/{name}") for name in names}
-    return {
-        metric(name): float(value)
-        for name, value in values.items()
-        if value is not None and math.isfinite(value)
-    }
-
-
-def metric(loss: str) -> str:
-    """Return the name a loss has among the metrics of an evaluation."""
-    return f"train_{loss}"
 
 
 def log_evaluation(model: Any, metrics: dict[str, float]) -> None:

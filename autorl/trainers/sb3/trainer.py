@@ -44,7 +44,7 @@ from autorl.trainers.contract import Change, ExportedModel, FixedValue
 from autorl.trainers.environment_state import SPACES
 from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.saved_state import load_parent
-from autorl.trainers.sb3 import checkpoint, run_logs
+from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
 from autorl.trainers.sb3.building import build_model, check_model
 from autorl.trainers.sb3.environments import (
@@ -62,18 +62,24 @@ from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.named_classes import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.run_logs import (
     EPISODES,
-    latest_losses,
     log_evaluation,
     log_folder,
     make_logger,
-    metric,
     read_formats,
 )
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.trainers.sb3.shared_policy import check_agents
 from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.wrappers import components
-from autorl.trainers.shared import Course, check_names, check_rollout, check_start, search_folders
+from autorl.trainers.shared import (
+    Course,
+    after_update,
+    check_names,
+    check_rollout,
+    check_start,
+    search_folders,
+    train_metric,
+)
 from autorl.trainers.trained_task import check_agent_fits, faults_of_space, trained_task
 
 _OBSERVATIONS = tuple(kind.__name__ for kind in SPACES)
@@ -85,11 +91,10 @@ class SB3Trainer(AgentTrainer):
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy`
     (MlpPolicy, CnnPolicy, MultiInputPolicy, or `module:Class`; by default what the observations
     need), `policy_kwargs` (features extractor, optimizer and activation as `module:Class`),
-    `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (metrics,
-    csv, tensorboard; see `run_logs`), `deterministic` (evaluate the mode of the policy; default
-    true), `device` (`auto`: the GPU that a segment is given, else the CPU), `evaluation_envs`
-    (episodes side by side; default 16), `path` (where the user's modules are; default the working
-    folder).
+    `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (csv,
+    tensorboard; see `run_logs`), `deterministic` (evaluate the mode of the policy; default true),
+    `device` (`auto`: the GPU that a segment is given, else the CPU), `evaluation_envs` (episodes
+    side by side; default 16), `path` (where the user's modules are; default the working folder).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -98,9 +103,7 @@ class SB3Trainer(AgentTrainer):
         self.kwargs = spec.kwargs
         # For its errors: wrong options are said before anything trains.
         Settings(self.name, self.kwargs, {})
-        logs = read_formats(spec.kwargs.get("logs"))
-        self.losses = self.algorithm.losses if run_logs.METRICS in logs else ()
-        self.logs = tuple(name for name in logs if name != run_logs.METRICS)
+        self.logs = read_formats(spec.kwargs.get("logs"))
         self.folders = search_folders(spec.kwargs)
 
     @property
@@ -179,7 +182,7 @@ class SB3Trainer(AgentTrainer):
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         with self._made(environment) as env:
             of_components = [component_metric(index) for index in range(components(env))]
-        return (*METRICS, *of_components, *map(metric, self.losses))
+        return (*METRICS, *of_components, *map(train_metric, self.algorithm.losses))
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last rollout up to `step`.
@@ -452,15 +455,10 @@ class _Run:
             self._note_losses()
 
     def _note_losses(self) -> None:
-        """Take on the losses of the latest update.
-
-        Losses it has not computed stay as they were.
-        """
-        names = self.trainer.losses
-        # A loss that has become NaN is dropped.
-        for name in self.model.logger.name_to_value.keys() & {f"train/{loss}" for loss in names}:
-            self.losses.pop(metric(name.removeprefix("train/")), None)
-        self.losses |= latest_losses(self.model, names)
+        """Take on the losses of the latest update, as Stable-Baselines3 logs them."""
+        logged = self.model.logger.name_to_value
+        names = [name for name in self.trainer.algorithm.losses if f"train/{name}" in logged]
+        self.losses = after_update(self.losses, {name: logged[f"train/{name}"] for name in names})
 
     def _write_log(self) -> None:
         self.iterations += 1

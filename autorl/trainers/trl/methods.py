@@ -93,6 +93,20 @@ _LEARNS_FROM: Mapping[Data, tuple[str, ...]] = {
     "unpaired": ("labelled", "pairs"),
     "completions": ("completions", "pairs"),
 }
+_UPDATE = {"loss": "loss", "grad_norm": "grad_norm"}
+_MARGINS = {"rewards/accuracies": "accuracy", "rewards/margins": "margin"}
+_MEASURES: Mapping[Data, Mapping[str, str]] = {
+    "prompts": {
+        **{name: name for name in ("entropy", "approx_kl", "reward", "reward_std")},
+        **{"completions/mean_length": "length", "clip_ratio/region_mean": "clip_fraction"},
+        **_MARGINS,  # of online DPO
+    },
+    "pairs": {"entropy": "entropy", **_MARGINS},
+    "unpaired": {"entropy": "entropy", "rewards/margins": "margin"},
+    "completions": {"entropy": "entropy"},
+    "ranking": {"accuracy": "accuracy", "margin": "margin"},
+}
+"""Measures of an update: names here by TRL's."""
 _SCHEDULED = ("learning_rate", "beta", "epsilon", "epsilon_high")
 
 
@@ -118,6 +132,11 @@ class Method:
         The words are those of `autorl.trainers.language.contract.Task.check`.
         """
         return _LEARNS_FROM[self.data]
+
+    @property
+    def measures(self) -> Mapping[str, str]:
+        """Return the measures of an update: names here by TRL's."""
+        return {**_UPDATE, **_MEASURES[self.data]}
 
     @property
     def online(self) -> bool:

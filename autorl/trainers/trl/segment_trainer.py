@@ -23,6 +23,7 @@ from autorl.trainers.language.models import (
     load_tokenizer,
     weights_hash,
 )
+from autorl.trainers.language.ppo.terms import kl_estimate, masked_mean
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun, is_finite
 from autorl.trainers.rlhf.trainer import RLHFTrainer
@@ -179,6 +180,21 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
     ) -> None:
+        # what TRL gathers between two logs a checkpoint would not hold
+        control.should_log = True
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float | None],
+        **rest: object,
+    ) -> None:
+        state.log_history.clear()  # it would grow, and go with every checkpoint
+        measures = self.settings.method.measures
+        values = {measures[name]: value for name, value in logs.items() if name in measures}
+        self.updated({name: value for name, value in values.items() if value is not None})
         control.should_training_stop |= self.evaluate(state.global_step)
         if state.global_step >= self.align(self.segment.until):
             control.should_training_stop = True
@@ -272,6 +288,20 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
             with written(Path(self.args.output_dir)):
                 super()._save_checkpoint(*arguments, **named)
 
+        def _get_per_token_logps_and_entropies(self, *arguments: object, **named: object) -> Any:
+            result = super()._get_per_token_logps_and_entropies(*arguments, **named)
+            self.log_probabilities = result[0].detach()
+            return result
+
+        def _compute_loss(
+            self, model: PreTrainedModel, inputs: Mapping[str, Tensor], *rest: object
+        ) -> Any:
+            loss = super()._compute_loss(model, inputs, *rest)
+            if method.online:
+                moved = _moved(self.log_probabilities, inputs)
+                self._metrics["train"]["approx_kl"].append(moved)
+            return loss
+
         def training_step(
             self,
             model: PreTrainedModel,
@@ -285,6 +315,20 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
 
     Segmented.__name__ = trainer_class.__name__
     return Segmented
+
+
+def _moved(log_new: Tensor, inputs: Mapping[str, Tensor]) -> float:
+    """Estimate the KL of the old policy to the updated one.
+
+    It is per completion where the ratio is (RLOO), else per token.
+    """
+    mask = inputs["completion_mask"]
+    if "old_logps" in inputs:
+        log_probability = (log_new * mask).sum(1)
+        return float(kl_estimate(inputs["old_logps"], log_probability, "k3").mean())
+    # GRPO leaves it out where it is the same
+    old = inputs.get("old_per_token_logps", log_new)
+    return float(masked_mean(kl_estimate(old, log_new, "k3"), mask))
 
 
 def _check_rows(trainer: Trainer, data: Sized) -> None:

@@ -37,6 +37,7 @@ class TRLTrainer(RLHFTrainer):
         super().__init__(spec)
         self.method: Method = find(self.name, spec.kwargs.get("data"))
         self.learns_from = self.method.learns_from
+        self.measures = tuple(self.method.measures.values())
         self.scores = self.method.online
         self.policies = self.method.data != "ranking"
 

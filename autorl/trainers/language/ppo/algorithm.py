@@ -39,7 +39,7 @@ from autorl.core.seeds import generator, integer_seed
 from autorl.trainers.language.contract import Built, Signal
 from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.language.ppo import terms
-from autorl.trainers.language.ppo.settings import Settings, settings_at
+from autorl.trainers.language.ppo.settings import OF_UPDATES, Settings, settings_at
 from autorl.trainers.language.sampling import Samples, sample
 
 if TYPE_CHECKING:
@@ -90,10 +90,9 @@ class PPO:
     Attributes:
         step: optimizer steps done.
         policy, tokenizer: as transformers has them.
-        logs: of the last cycle: `proxy` (mean score before penalties), `lowest_score` and
-            `highest_score` (after that for a missing end), `train_kl` (per sequence, at the
-            sampling temperature), `ended` (share with an end of sequence), `policy_loss`,
-            `value_loss`, `clip_fraction`.
+        logs: of the last cycle: `MEASURES`, `lowest_score` and `highest_score` (after the penalty
+            for a missing end), `kl` (to the reference, per sequence, at the sampling temperature),
+            `ended` (share with an end of sequence).
     """
 
     def __init__(
@@ -202,8 +201,7 @@ class PPO:
                 at_rollout = replace(self._apply(), temperature=now.temperature)
                 losses.append(self._update(rollout.part(rows), at_rollout))
                 self.step += 1
-        names = ("policy_loss", "value_loss", "clip_fraction")
-        for name, mean in zip(names, np.mean(losses, axis=0), strict=True):
+        for name, mean in zip(OF_UPDATES, np.mean(losses, axis=0), strict=True):
             self.logs[name] = float(mean)
         self._apply()
 
@@ -236,20 +234,21 @@ class PPO:
         if now.whiten_advantages:
             advantages = terms.whiten(advantages, mask)
         self.logs = {
-            "proxy": float(raw.mean()),
+            "reward": float(raw.mean()),
+            "reward_std": float(raw.std(correction=0)),
+            "length": float(mask.sum(dim=1).mean()),
+            "entropy": float(-terms.masked_mean(log_old, mask)),
+            "explained_variance": terms.explained_variance(values, returns, mask),
             "lowest_score": float(scores.min()),
             "highest_score": float(scores.max()),
             # k1 summed over a completion, whichever estimator the reward uses
-            "train_kl": float(((log_old - log_reference) * mask).sum(dim=1).mean()),
+            "kl": float(((log_old - log_reference) * mask).sum(dim=1).mean()),
             "ended": float(ended.float().mean()),
         }
         return Rollout(tokens, attention, mask, log_old, values, advantages, returns)
 
-    def _update(self, part: Rollout, now: Settings) -> tuple[float, float, float]:
-        """Take one optimizer step.
-
-        Returns policy loss, value loss, and the share of clipped tokens.
-        """
+    def _update(self, part: Rollout, now: Settings) -> tuple[float, ...]:
+        """Take one optimizer step, and return `OF_UPDATES`."""
         log_new = self._log_probabilities(
             self.policy, part.tokens, part.attention, part.mask, now.temperature
         )
@@ -269,7 +268,11 @@ class PPO:
         if not math.isfinite(loss.item()) or not math.isfinite(norm):
             raise NotFiniteError(f"loss {loss.item()}, gradient norm {norm} at step {self.step}")
         self.optimizer.step()
-        return surrogate.item(), error.item(), clipped.item()
+        # as in Stable-Baselines3: of the policy that sampled to the one that is updated
+        moved = terms.kl_estimate(part.log_old, log_new.detach(), "k3")
+        moved = terms.masked_mean(moved, part.mask)
+        losses = (surrogate.item(), error.item(), clipped.item(), loss.item())
+        return (*losses, moved.item(), norm)
 
     def _prompts(self, number: int, count: int) -> list[str]:
         """Return the prompts of a cycle.

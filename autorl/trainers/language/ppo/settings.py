@@ -19,6 +19,13 @@ from autorl.space.schedules import resolve_schedules
 
 Estimator: TypeAlias = Literal["k1", "k2", "k3"]
 MissingEos: TypeAlias = Literal["none", "subtract", "replace"]
+OF_UPDATES = ("policy_loss", "value_loss", "clip_fraction", "loss", "approx_kl", "grad_norm")
+MEASURES = (*OF_UPDATES, "reward", "reward_std", "length", "entropy", "explained_variance")
+"""What a cycle says of training.
+
+The first are means over its updates; `reward` is before penalties, `length` in tokens, `entropy`
+the mean of -log p over the sampled tokens.
+"""
 _VALUE_INITS = ("normal", "zero")
 _POSITIVE = (
     *("batch_size", "num_ppo_epochs", "num_mini_batches"),

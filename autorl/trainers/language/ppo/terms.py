@@ -14,6 +14,8 @@ References:
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -110,6 +112,17 @@ def value_loss(
         near = old + (new - old).clamp(-clip_range, clip_range)
         error = torch.maximum(error, (near - returns).square())
     return 0.5 * masked_mean(error, mask)
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+    """Return the share of the variance of returns that values explain.
+
+    It is NaN where all returns are the same.
+    """
+    counted = mask > 0
+    errors = (returns - values)[counted]
+    variance = returns[counted].var(correction=0)
+    return math.nan if variance == 0 else float(1 - errors.var(correction=0) / variance)
 
 
 def final_scores(scores: Tensor, ended: Tensor, handling: MissingEos, penalty: float) -> Tensor:
