@@ -81,6 +81,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "play": "autorl.cli.play:play",
         "test": "autorl.cli.held_out:on_test_seeds",
         "compare": "autorl.cli.compare:compare",
+        "benchmark": "autorl.cli.benchmark:benchmark",
         "backup": "autorl.cli.safety:backup",
         "list": ("The trainers, optimizers and search spaces there are.", LIST),
         "doctor": "autorl.cli.checkup:doctor",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,7 +14,6 @@ from autorl.cli.report import page_place, write_page
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.core.types import InputError, StudyError
 from autorl.report.comparison import (
-    Comparison,
     Finished,
     Scale,
     compare_results,
@@ -71,44 +70,52 @@ def compare(
         html: Also write a report, one HTML file.
         latex: Of a file: also write the table of test scores for LaTeX, with booktabs.
     """
-    place = None if html is None else page_place(html, replace)
     if optimizers is None and not is_file(sources[0]):
         options = {"--repeats": repeats, "--out": out, "--workers": workers, "--set": settings}
         for name, value in {**options, "--latex": latex}.items():
             if value is not None:
                 raise InputError("is for a study file with methods", key=name)
+        place = None if html is None else page_place(html, replace)
         _compare_folders(sources, place, unequal=unequal, as_json=as_json)
         return
     if len(sources) != 1:
         raise InputError(f"expected one study file, got {len(sources)}", key="FILE")
     if unequal:
         raise InputError("is for folders of studies", key="--unequal")
-    table = None if latex is None else free_output(latex, (".tex",), replace=replace)
     # Named twice, an optimizer would have two rows of the same studies.
     named = dict.fromkeys(name.strip() for name in (optimizers or "").split(",") if name.strip())
     flags = {"methods": list(named) or None, "repeats": repeats}
     stated = {key: value for key, value in flags.items() if value is not None}
     section, specs = read_comparison(sources[0], overrides_of(settings), stated)
     folder = out or STUDIES / f"{Path(sources[0]).stem}-compare"
-    way = Way(workers, as_json, quiet)
-    comparison = run_comparison(specs, folder, way, section.scale)
-    if place is not None:
-        write_page(place, methods_html(comparison), err=as_json)
-    if table is not None:
-        write_page(table, comparison_latex(comparison), err=as_json)
-    if any(len(row.tests) < comparison.repeats for row in comparison.rows):
-        # Last, so that whoever gets the exit code has the table too.
-        raise typer.Exit(1)
+    pages = Pages(html, latex, replace)
+    run_comparison(specs, folder, Way(workers, as_json, quiet), section.scale, pages)
+
+
+class Pages(NamedTuple):
+    """What a comparison of methods writes: a page, a table for LaTeX.
+
+    `replace`: what is there may be replaced.
+    """
+
+    html: Path | None
+    latex: Path | None
+    replace: bool
 
 
 def run_comparison(
-    specs: Mapping[Cell, Spec], folder: Path, way: Way, scales: Mapping[str, Scale]
-) -> Comparison:
-    """Run the studies of a comparison, those that are over apart, and print its tables.
+    specs: Mapping[Cell, Spec], folder: Path, way: Way, scales: Mapping[str, Scale], pages: Pages
+) -> None:
+    """Run the studies of a comparison, those that are over apart; print and write its tables.
 
     Raises:
         InputError: methods of a task differ in more than trainer, space and optimizer.
+        typer.Exit: a study has no test score; code 1.
     """
+    place = None if pages.html is None else page_place(pages.html, pages.replace)
+    table = None
+    if pages.latex is not None:
+        table = free_output(pages.latex, (".tex",), replace=pages.replace)
     by_task: dict[str, dict[str, Spec]] = {}
     for cell, spec in specs.items():
         # The studies of a method differ in their seed alone: one of them is checked.
@@ -127,7 +134,13 @@ def run_comparison(
         print_json(comparison_dict(comparison))
     else:
         say(comparison_text(comparison))
-    return comparison
+    if place is not None:
+        write_page(place, methods_html(comparison), err=way.as_json)
+    if table is not None:
+        write_page(table, comparison_latex(comparison), err=way.as_json)
+    if any(len(row.tests) < comparison.repeats for row in comparison.rows):
+        # Last, so that whoever gets the exit code has the table too.
+        raise typer.Exit(1)
 
 
 def _compare_folders(

@@ -293,8 +293,8 @@ def tests_text(comparison: Comparison) -> list[str]:
     cases = counted(overall.cases, "case")
     lines = [f"over {cases}, a task with a study seed each; they speak of no other tasks"]
     if len(comparison.tasks) > 1:
-        spans = (f"{task} {number(a)} to {number(b)}" for task, (a, b) in overall.scales.items())
-        lines.append(f"scaled scores: 0 to 1 is {'; '.join(spans)}")
+        spans = [f"{task} {number(a)} to {number(b)}" for task, (a, b) in overall.scales.items()]
+        lines.append(f"scaled scores: 0 to 1 is {listed(spans)}")
     if overall.friedman is not None:
         statistic, p_value = overall.friedman
         apart = "; ".join(listed(group) for group in overall.groups if len(group) > 1)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from cli_support import as_json, autorl, query, study_file
 
+from autorl import load_landscape
 from autorl.statistics import iqm
 
 SMALL = {"budget": {"runs": 8}, "seeds": {"tuning": 2, "test": 3}, "test": {"top": 0}}
@@ -152,3 +153,48 @@ def test_a_study_without_a_result_is_named_and_the_rest_goes_on(tmp_path):
     assert [row["test"] for row in found["rows"]] == [None, None]
     assert any("without a result" in text for text in found["caveats"])
     assert outcome.stderr.count("proposals failed") == 2
+
+
+# -- benchmark -------------------------------------------------------------------------------------
+
+LANDSCAPE = "autorl/sac/Pendulum-v1"
+
+
+def benchmarked(optimizer, folder):
+    options = ("--landscape", LANDSCAPE, "--repeats", 2, "--runs", 12, "--out", folder)
+    return ("benchmark", optimizer, *options, "--quiet")
+
+
+def test_an_optimizer_is_benchmarked_on_recorded_runs(tmp_path):
+    """Scores are the landscape's, on its scale; the same command reads what is finished."""
+    data = load_landscape(LANDSCAPE)
+    command = benchmarked("{name: tpe, startup: 2}", tmp_path / "b")
+    found = as_json(*command)
+    grid = data.grid
+    test = grid.at(len(grid.steps) - 1).values[:, grid.seed_positions("test")]
+    worst, best = min(test.mean(axis=1)), max(test.mean(axis=1))
+    assert found["overall"]["scales"] == {LANDSCAPE: pytest.approx([worst, best])}
+    assert [row["charged_steps"] for row in found["rows"]] == [12 * grid.steps[-1]] * 2
+    recorded = [iqm(scores) for scores in test]
+    for row in found["rows"]:
+        for score in row["tests"].values():
+            assert min(abs(score - value) for value in recorded) < 1e-9
+    (tpe,) = (row for row in found["rows"] if row["method"] != "random")
+    assert tpe["new_configurations"]["by_model"] == 2 * 2
+    shutil.rmtree(tmp_path / "b" / "random" / "autorl-sac-Pendulum-v1" / "seed-1")
+    assert as_json(*command) == found
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("random", "OPTIMIZER: is what the others are compared with"),
+        ("tppe", "no optimizer 'tppe'; did you mean 'tpe'"),
+        ("{name: tpe, n: 1}", "optimizer.n: unknown option"),
+        ("[a", "OPTIMIZER:1: not valid YAML"),
+        ("my:Thing", "'my:Thing' cannot be imported"),
+    ],
+)
+def test_a_wrong_optimizer_is_not_benchmarked(tmp_path, optimizer, expected):
+    assert expected in autorl(*benchmarked(optimizer, tmp_path / "b"), code=2).stderr
+    assert not (tmp_path / "b").exists()

@@ -81,19 +81,22 @@ class _File(BaseModel):
 
 
 def read_comparison(
-    source: str, overrides: Mapping[str, object], flags: Mapping[str, object]
+    source: str | Mapping[str, object], overrides: Mapping[str, object], flags: Mapping[str, object]
 ) -> tuple[CompareSection, dict[Cell, Spec]]:
     """Read what is compared, and the study of each cell: tasks, methods, then seeds.
 
     Args:
-        source: a study file, with the section `compare` unless `flags` say the methods; or a space.
+        source: a study file or its content, with the section `compare` unless `flags` say the
+            methods; or a space.
         overrides: values by dotted key, as given to `--set`; methods and tasks are laid on top.
         flags: keys of the section that the command line says.
 
     Raises:
         InputError: the section, or a study of it, is wrong.
     """
-    document = read_document(source) if is_file(source) else Document({}, {})
+    document = Document(source if isinstance(source, Mapping) else {}, {})
+    if isinstance(source, str) and is_file(source):
+        document = read_document(source)
     stated = document.data.get("compare") if isinstance(document.data, Mapping) else None
     content: dict[str, Any] = {"compare": {} if stated is None else plain(stated)}
     own = {key: value for key, value in overrides.items() if key.partition(".")[0] == "compare"}
@@ -114,7 +117,7 @@ def read_comparison(
 
 
 def _cells(
-    source: str, section: CompareSection, overrides: Mapping[str, object]
+    source: str | Mapping[str, object], section: CompareSection, overrides: Mapping[str, object]
 ) -> Iterator[tuple[Cell, Spec]]:
     for task, of_task in section.tasks.items():
         base: Spec | None = None
