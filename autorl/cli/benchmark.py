@@ -14,12 +14,12 @@ from autorl.cli.progress import Way
 from autorl.cli.run import STUDIES, overrides_of
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape
-from autorl.landscapes.library import list_landscapes, shipped_root
+from autorl.optimizers.registry import PLAIN
 from autorl.space import parse_document
 from autorl.study.spec.comparison import read_comparison, safe_name
+from autorl.trainers.registry import REPLAY
 
-BASELINE = "random"
-TEST_SEEDS = 10
+SHIPPED = ["autorl/ppo", "autorl/dqn", "autorl/sac"]
 
 
 def benchmark(
@@ -33,7 +33,6 @@ def benchmark(
     workers: Workers = None,
     settings: Settings = None,
     html: Path | None = None,
-    latex: Path | None = None,
     replace: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -54,21 +53,20 @@ def benchmark(
         runs: Budget of a search in full runs, three of which make a configuration.
         out: Folder of the studies; default studies/<optimizer>-benchmark.
         html: Also write a report, one HTML file.
-        latex: Also write the table of test scores for LaTeX, with booktabs.
     """
     stated = parse_document(optimizer, "OPTIMIZER").data
-    if stated == BASELINE:
+    if stated == PLAIN:
         raise InputError("is what the others are compared with", key="OPTIMIZER")
-    found = landscapes_of(landscapes) if landscapes else _shipped()
+    found = landscapes_of(landscapes or SHIPPED)
     study = {
         "name": "benchmark",
-        "trainer": {"name": "tabular"},
-        "optimizer": BASELINE,
+        "trainer": {"name": REPLAY},
+        "optimizer": PLAIN,
         "budget": {"runs": runs},
         "test": {"top": 0, "baseline": False},
         "keep": {"checkpoints": "none"},
         "compare": {
-            "methods": {BASELINE: BASELINE, optimizer: {"optimizer": stated}},
+            "methods": {PLAIN: PLAIN, optimizer: {"optimizer": stated}},
             "tasks": {data.manifest.id: _task(data) for data in found},
             "repeats": repeats,
             "scale": {data.manifest.id: _scale(data) for data in found},
@@ -76,16 +74,8 @@ def benchmark(
     }
     section, specs = read_comparison(study, overrides_of(settings), {})
     folder = out or STUDIES / f"{safe_name(optimizer)}-benchmark"
-    pages = Pages(html, latex, replace)
-    run_comparison(specs, folder, Way(workers, as_json, quiet), section.scale, pages)
-
-
-def _shipped() -> list[Landscape]:
-    """Open the shipped landscapes of this project's algorithms, without phases and schedules."""
-    root = shipped_root()
-    folders = {} if root is None else list_landscapes(root / "autorl")
-    opened = [Landscape(folder) for folder in folders.values()]
-    return [data for data in opened if not data.manifest.algorithm.startswith("pbt")]
+    way = Way(workers, as_json, quiet)
+    run_comparison(specs, folder, way, section.scale, Pages(html, None, replace))
 
 
 def _task(data: Landscape) -> dict[str, Any]:
@@ -101,7 +91,7 @@ def _task(data: Landscape) -> dict[str, Any]:
         },
         "seeds": {
             "tuning": list(manifest.seeds["tuning"][:3]),
-            "test": list(manifest.seeds["test"][:TEST_SEEDS]),
+            "test": list(manifest.seeds["test"][:10]),
         },
     }
 

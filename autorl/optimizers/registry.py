@@ -57,6 +57,8 @@ DEFAULT = "tpe"
 """The optimizer of a study that names none, where nothing is known of its algorithm."""
 DEFAULT_WITH_PRIOR = "transfer"
 """That of one whose algorithm a landscape or prior file is of."""
+PLAIN = "random"
+"""The search that optimizers are measured against."""
 GROUP = "autorl.optimizers"
 """Entry points under which other packages register subclasses of `BaseOptimizer`."""
 

@@ -16,7 +16,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ import numpy as np
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, listed, number
 from autorl.core.plain_values import json_value
-from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
+from autorl.optimizers.model_share import ModelShare, share_caution
 from autorl.report.table import columns, one_line, table_of
 from autorl.report.text import interval_text
 from autorl.statistics import (
@@ -308,38 +308,9 @@ def tests_text(comparison: Comparison) -> list[str]:
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as JSON types."""
-    overall = comparison.overall
-    document: dict[str, Any] = json_value(
-        {
-            "objective": comparison.objective,
-            "repeats": comparison.repeats,
-            "rows": [
-                {
-                    "task": row.task,
-                    "method": row.method,
-                    "test": row.test,
-                    "interval": row.interval and vars(row.interval),
-                    "tuning": row.tuning,
-                    "new_configurations": share_dict(row.share, learns=row.learns),
-                    "charged_steps": row.steps,
-                    "tests": row.tests,
-                }
-                for row in comparison.rows
-            ],
-            "overall": overall
-            and {
-                **vars(overall),
-                **{
-                    name: [
-                        {**vars(it), "interval": it.interval and vars(it.interval)} for it in part
-                    ]
-                    for name, part in (("standings", overall.standings), ("pairs", overall.pairs))
-                },
-                "groups": overall.groups,
-            },
-            "caveats": comparison.caveats,
-        }
-    )
+    document: dict[str, Any] = json_value(asdict(comparison))
+    if comparison.overall is not None:
+        document["overall"]["groups"] = comparison.overall.groups
     return document
 
 
@@ -514,25 +485,24 @@ def _caveats(
             yield f"{name}: {text}"
 
 
-def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
+def _unequal_budgets(rows: Sequence[Row]) -> Iterator[str]:
     """Caution where methods were charged for different amounts of training on a task.
 
     Differences up to the share `EQUAL` of the most are passed over.
     """
-    steps = {row.method: row.steps for row in rows if row.steps is not None}
-    most = max(steps.values(), default=0.0)
+    most = max((row.steps or 0.0 for row in rows), default=0.0)
     # A population trains whole generations: what is left may pay for no further one.
-    less = {name: charged for name, charged in steps.items() if charged < (1.0 - EQUAL) * most}
-    if not less:
-        return []
-    shares = ", ".join(
-        f"{name} {charged:,.0f} ({charged / most:.0%})" for name, charged in less.items()
+    less = ", ".join(
+        f"{row.method} {row.steps:,.0f} ({row.steps / most:.0%})"
+        for row in rows
+        if row.steps is not None and row.steps < (1.0 - EQUAL) * most
     )
-    task = f" on {rows[0].task}" if rows[0].task else ""
-    return [
-        f"unequal budgets{task}: of {most:,.0f} tuning steps, {shares} only; "
-        "scores and ranks are not of equal cost"
-    ]
+    if less:
+        task = f" on {rows[0].task}" if rows[0].task else ""
+        yield (
+            f"unequal budgets{task}: of {most:,.0f} tuning steps, {less} only; "
+            "scores and ranks are not of equal cost"
+        )
 
 
 def _missing(studies: Mapping[int, Finished | None], tests: Mapping[int, float]) -> Iterator[str]:

@@ -8,7 +8,6 @@ from autorl.core.plain_text import number
 from autorl.report.comparison import Comparison, Overall, comparison_tables, tests_text
 from autorl.report.pages.chart import Axis, Chart, Line
 from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
-from autorl.report.text import interval_bounds
 
 
 def methods_html(comparison: Comparison) -> str:
@@ -21,10 +20,7 @@ def methods_html(comparison: Comparison) -> str:
         about = f"average rank over {overall.cases} cases, 1 is best"
         result = [Headline(number(best.rank), f"{best.method} has the best rank", about), *result]
         result += [Text(text) for text in tests_text(comparison)]
-        charts = [
-            Row([Figure(_ranks(overall), "ranks"), Figure(_profiles(overall), "profiles")]),
-            Row([Figure(_scores(comparison, task), "scores") for task in comparison.tasks]),
-        ]
+        charts = [Row([Figure(_ranks(overall), "ranks"), Figure(_profiles(overall), "profiles")])]
     sections = [
         Section("result", "Result", result),
         Section("charts", "Charts", charts),
@@ -57,23 +53,3 @@ def _profiles(overall: Overall) -> Chart:
     about = "Share of studies with a higher scaled score, and its 95 % band."
     y = Axis("share of studies", limits=(0.0, 1.0))
     return Chart("Performance profiles", about, Axis("scaled score"), y, tuple(marks))
-
-
-def _scores(comparison: Comparison, task: str) -> Chart:
-    """Draw the score of every study on a task."""
-    rows = [row for row in comparison.rows if row.task == task]
-    names = tuple(row.method for row in rows)
-    singles = [
-        (place + 0.12, score, f"{row.method}, study seed {seed}")
-        for place, row in enumerate(rows)
-        for seed, score in row.tests.items()
-    ]
-    low, high = np.array([interval_bounds(row.interval) for row in rows]).T
-    means = [np.nan if row.test is None else row.test for row in rows]
-    marks = (
-        Line.through("single studies", singles, marker="o", joined=False, muted=True),
-        Line.dots("IQM, interval", range(len(rows)), means, names, (low, high)),
-    )
-    title = f"Test scores{f' on {task}' if task else ''}"
-    about = "The incumbent of each study on held-out seeds."
-    return Chart(title, about, Axis("", categories=names), Axis("score"), marks)

@@ -83,6 +83,8 @@ _TRAINERS: dict[str, TrainerInfo] = {
 }
 
 
+REPLAY = "tabular"
+"""The trainer that answers by recorded runs."""
 ALIASES = {"trl/ppo": "rlhf/ppo"}
 """Earlier names of trainers, which studies, spaces and landscapes keep."""
 

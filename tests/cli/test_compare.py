@@ -174,13 +174,13 @@ def test_an_optimizer_is_benchmarked_on_recorded_runs(tmp_path):
     test = grid.at(len(grid.steps) - 1).values[:, grid.seed_positions("test")]
     worst, best = min(test.mean(axis=1)), max(test.mean(axis=1))
     assert found["overall"]["scales"] == {LANDSCAPE: pytest.approx([worst, best])}
-    assert [row["charged_steps"] for row in found["rows"]] == [12 * grid.steps[-1]] * 2
+    assert [row["steps"] for row in found["rows"]] == [12 * grid.steps[-1]] * 2
     recorded = [iqm(scores) for scores in test]
     for row in found["rows"]:
         for score in row["tests"].values():
             assert min(abs(score - value) for value in recorded) < 1e-9
     (tpe,) = (row for row in found["rows"] if row["method"] != "random")
-    assert tpe["new_configurations"]["by_model"] == 2 * 2
+    assert tpe["share"]["modelled"] == 2 * 2
     shutil.rmtree(tmp_path / "b" / "random" / "autorl-sac-Pendulum-v1" / "seed-1")
     assert as_json(*command) == found
 
