@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from autorl.cli.compare import Pages, run_comparison
@@ -100,5 +101,8 @@ def _scale(data: Landscape) -> tuple[float, float]:
     """Return the scores of the worst and the best configuration on test seeds."""
     grid = data.grid
     means = grid.at(len(grid.steps) - 1).values[:, grid.seed_positions("test")].mean(axis=1)
+    if np.isnan(means).any():
+        message = f"{data.manifest.id}: not every configuration has a run with every test seed"
+        raise InputError(message, key="--landscape")
     ends = float(means.min()), float(means.max())
     return ends if data.manifest.objective.direction == "maximize" else ends[::-1]

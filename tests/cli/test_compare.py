@@ -198,3 +198,8 @@ def test_an_optimizer_is_benchmarked_on_recorded_runs(tmp_path):
 def test_a_wrong_optimizer_is_not_benchmarked(tmp_path, optimizer, expected):
     assert expected in autorl(*benchmarked(optimizer, tmp_path / "b"), code=2).stderr
     assert not (tmp_path / "b").exists()
+
+
+def test_a_landscape_without_test_runs_is_no_benchmark():
+    words = ("benchmark", "tpe", "--landscape", "autorl/pbt-ppo")
+    assert "not every configuration has a run" in autorl(*words, code=2).stderr
