@@ -152,4 +152,4 @@ def with_optimizer(spec: Spec, optimizer: str) -> Spec:
 
 def safe_name(text: str) -> str:
     """Write a name as that of a file on any system: `ALE/Pong-v5` is `ALE-Pong-v5`."""
-    return re.sub(r"[^\w.+-]+", "-", text)
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-")
