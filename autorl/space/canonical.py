@@ -22,6 +22,8 @@ def frozen(value: object) -> Any:
 
     Lists and arrays become tuples, mappings become `FrozenMap`.
     """
+    if type(value) in (float, int, str, bool):  # most are, and the others are slow to ask for
+        return value
     # `json` writes np.float64, which is a float, and refuses np.int64 and np.bool_.
     if isinstance(value, np.generic):
         return value.item()
@@ -58,6 +60,12 @@ def spelled(value: object) -> str:
     return canonical_json(value) if isinstance(value, Mapping) else repr(value)
 
 
+# NaN and Infinity are no JSON, though Python would write them.
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+
+
 def canonical_json(value: object) -> str:
     """Write JSON with sorted keys, no spaces and shortest floats.
 
@@ -65,13 +73,7 @@ def canonical_json(value: object) -> str:
         InputError: `value` holds NaN, an infinity, or something JSON cannot say.
     """
     try:
-        return json.dumps(
-            jsonable(value),
-            sort_keys=True,
-            separators=(",", ":"),
-            ensure_ascii=False,
-            allow_nan=False,  # NaN and Infinity are no JSON, though Python would write them
-        )
+        return _ENCODER.encode(jsonable(value))
     except (TypeError, ValueError) as error:
         raise InputError(f"not a JSON value: {shown(value)} ({error})") from None
 

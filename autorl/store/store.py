@@ -53,13 +53,14 @@ __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
 @dataclass(frozen=True)
 class _Entry:
-    """An event as it will stand in the log."""
+    """An event that will stand in the log.
 
-    seq: int
+    `text` is its body as JSON, which is None in memory until the event is written.
+    """
+
     event: StudyEvent
-    text: str
     time: float
-    link: str
+    text: str | None
 
 
 @dataclass
@@ -105,6 +106,7 @@ class Store:
         self._connection = connection
         self._head = head or Head()
         self._batch: _Batch | None = None
+        self._unread: list[_Entry] = []
         self._behind = False  # a batch could not be written: the log lacks what its events changed
         # A reader, which has no lock, does not mind when the file loses its name.
         self._file = None if self.folder is None or lock is None else self.folder / DATABASE
@@ -217,7 +219,10 @@ class Store:
         self.check_thread()
         if self._behind:
             raise StudyError(f"{self.folder}: an earlier write failed: open the study again")
-        entry = self._entry(_with_path(event, self.relative))
+        event = _with_path(event, self.relative)
+        text = None if self.folder is None else dumps(body_of(event))
+        # The column holds floats, and the hash is of what it holds.
+        entry = _Entry(event, float(time.time()), text)
         if self._batch is None:
             self._write([entry])
             self._tell([entry])
@@ -274,21 +279,16 @@ class Store:
             for action in batch.actions:
                 action()
 
-    def _entry(self, event: StudyEvent) -> _Entry:
-        """Return an event as the next one of the log."""
-        head = self._head
-        if self._batch is not None and self._batch.entries:
-            last = self._batch.entries[-1]
-            head = Head(last.seq, last.link)
-        text = dumps(body_of(event))
-        # The column holds floats, and the hash is of what it holds.
-        when = float(time.time())
-        seq = head.seq + 1
-        link = event_hash(head.hash, seq, event.kind.encode(), text.encode(), when)
-        return _Entry(seq, event, text, when, link)
-
     def _write(self, entries: Sequence[_Entry]) -> None:
+        """Write events, in memory as soon as somebody reads: nothing there outlives the process."""
+        if self.folder is None:
+            self._unread += entries
+        else:
+            self._commit(entries)
+
+    def _commit(self, entries: Sequence[_Entry]) -> None:
         """Write events and their tables in one transaction."""
+        head = self._head
         with self._answering():
             try:
                 # The write lock first: nobody comes between the look at the last event and the
@@ -297,15 +297,18 @@ class Store:
                 self._check_alone()
                 for entry in entries:
                     kind = entry.event.kind
-                    add_event(self._connection, entry.seq, kind, entry.text, entry.time, entry.link)
+                    text = entry.text or dumps(body_of(entry.event))
+                    seq = head.seq + 1
+                    link = event_hash(head.hash, seq, kind.encode(), text.encode(), entry.time)
+                    add_event(self._connection, seq, kind, text, entry.time, link)
+                    head = Head(seq, link)
                     # As it is stored: tables follow from the log and from nothing besides.
-                    stored = read_event(kind, json.loads(entry.text))
-                    schema.apply(self._connection, entry.seq, stored)
+                    schema.apply(self._connection, seq, read_event(kind, json.loads(text)))
                 self._connection.execute("COMMIT")
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-        self._head = Head(entries[-1].seq, entries[-1].link)
+        self._head = head
         # A file that was removed takes writes without an error.
         if self._file is not None and _identity(self._file) != self._identity:
             raise StudyError(
@@ -369,6 +372,9 @@ class Store:
         """Run read-only SQL over the event log and the derived tables."""
         self.check_thread()
         self._flush()  # inside a batch: what was recorded is read
+        if self._unread:
+            self._commit(self._unread)
+            self._unread = []
         with self._answering():
             return self._connection.execute(sql, parameters).fetchall()
 

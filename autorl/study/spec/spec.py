@@ -258,7 +258,7 @@ class Spec(sections.Section):
         ]
         return max((limit for limit in limits if limit is not None), default=None)
 
-    @property
+    @cached_property
     def trainers(self) -> dict[str, TrainerSpec]:
         """Trainers the study may use, by algorithm.
 
@@ -470,11 +470,9 @@ class Spec(sections.Section):
         """
         copy = self.model_copy(update=sections)
         # `model_copy` keeps what cached properties hold.
-        for name in (
-            *("plan", "spaces", "search_space", "evaluation_steps", "evaluation_interval"),
-            *("longest_episode", "resources_by_algorithm", "environments"),
-        ):
-            copy.__dict__.pop(name, None)
+        for name, value in vars(Spec).items():
+            if isinstance(value, cached_property):
+                copy.__dict__.pop(name, None)
         return copy
 
     @property

@@ -327,7 +327,8 @@ class Tuner:
         # Only when all that was decided is handed out: what is decided follows from the order of
         # calls.
         if not self._ready:
-            self._ready.extend(driver.advance())
+            with self._study.journal.batch():
+                self._ready.extend(driver.advance())
         if self._ready:
             return self._hand_out(self._ready.popleft())
         if self._open:
