@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,14 +63,19 @@ class ParzenEstimator:
         self._orders = [[(-math.inf, PRIOR), (math.inf, PRIOR)] for _ in self._numbers]
         self._least = 0.0
         self._touched = [np.full(n, PRIOR)]
-        # By row: distances to the two neighbours, bandwidth, and the factors of x^2, x and 1 in the
-        # logarithm of a normal kernel.
+        # By row: distances to the two neighbours, bandwidth, probabilities of a normal distribution
+        # below the range and in it, and the factors of x^2, x and 1 in the logarithm of its kernel,
+        # the last also summed.
         self._length = 1
         self._member = np.array([True])
+        self._kernels = np.array([PRIOR])
         self._points = np.where(is_category, -1.0, 0.0)[None]
         self._gaps = np.zeros((1, 2, n))
         self._widths = np.zeros((1, n))
-        self._factors = np.zeros((1, 3, n))
+        self._shares = np.zeros((1, 2, n))
+        self._factors = np.zeros((1, 2, n))
+        self._ones = np.zeros((1, n))
+        self._constants = np.zeros(1)
         self._logs = {column: np.zeros((1, len(ends) - 1)) for column, ends in self._bounds.items()}
 
     @property
@@ -82,7 +86,8 @@ class ParzenEstimator:
     def add(self, point: Sequence[float]) -> None:
         """Add a row, from 1, which is no member yet."""
         if self._length == len(self._member):
-            for name in ("_member", "_points", "_gaps", "_widths", "_factors"):
+            of_rows = ("_member", "_points", "_gaps", "_widths", "_shares", "_factors", "_ones")
+            for name in (*of_rows, "_constants"):
                 setattr(self, name, _doubled(getattr(self, name)))
             self._logs = {column: _doubled(logs) for column, logs in self._logs.items()}
         self._points[self._length] = point
@@ -102,12 +107,12 @@ class ParzenEstimator:
                 del order[place]
                 neighbours.append((order[place - 1][1], order[place][1]))
         shape = (len(values), 2 + member)
-        for lower, upper in pairwise(np.array(neighbours, dtype=np.intp).reshape(shape).T):
-            gaps = self._points[upper, self._numbers] - self._points[lower, self._numbers]
-            gaps[(lower == PRIOR) | (upper == PRIOR)] = 0.0
-            self._gaps[lower, 1, self._columns] = gaps
-            self._gaps[upper, 0, self._columns] = gaps
-            self._touched += [lower, upper]
+        rows = np.array(neighbours, dtype=np.intp).reshape(shape).T
+        places = self._points[rows, self._numbers]
+        gaps = np.where(rows[1:] * rows[:-1] == PRIOR, 0.0, places[1:] - places[:-1])
+        self._gaps[rows[:-1], 1, self._columns] = gaps
+        self._gaps[rows[1:], 0, self._columns] = gaps
+        self._touched.append(rows.ravel())
 
     def _fit(self) -> None:
         """Compute the kernels whose bandwidth has changed."""
@@ -115,37 +120,38 @@ class ParzenEstimator:
 
         if not self._touched:
             return
-        kernels = np.flatnonzero(self._member)
-        least = 1 / min(100.0, 1.0 + len(kernels))
+        self._kernels = np.flatnonzero(self._member)
+        least = 1 / min(100.0, 1.0 + len(self._kernels))
         if least != self._least:
-            self._touched = [np.repeat(kernels, len(self._numbers))]
+            self._touched = [np.repeat(self._kernels, len(self._numbers))]
         rows = np.concatenate(self._touched)
-        columns = np.resize(self._columns, len(rows))
+        columns = np.arange(len(rows)) % len(self._numbers)
         centres = self._points[rows, self._numbers[columns]]
         # 1. bandwidths: one member alone reaches to the farther bound
         gaps = self._gaps[rows, :, columns].max(axis=1)
-        widths = np.clip(0.5 + np.abs(centres) if len(kernels) == 2 else gaps, least, 1.0)
-        widths[rows == PRIOR] = 1.0
-        changed = np.flatnonzero(widths != self._widths[rows, columns])
-        at = rows[changed], columns[changed]
-        centres = centres[changed]
-        widths = widths[changed]
-        self._widths[at] = widths
+        gaps = 0.5 + np.abs(centres) if len(self._kernels) == 2 else gaps
+        widths = np.where(rows == PRIOR, 1.0, np.minimum(np.maximum(gaps, least), 1.0))
+        self._widths[rows, columns] = widths
         self._least = least
         self._touched = []
         # 2. logarithms: of normal densities, but for a constant, and of probabilities
-        mass = ndtr((0.5 - centres) / widths) - ndtr((-0.5 - centres) / widths)
+        below, up_to = ndtr((np.array([[-0.5], [0.5]]) - centres) / widths)
+        mass = up_to - below
         ones = -0.5 * (centres / widths) ** 2 - np.log(widths * mass)
-        factors = np.array([-0.5 / widths**2, centres / widths**2, ones])
-        self._factors[at[0], :, at[1]] = factors.T
+        factors = np.array([-0.5 / widths**2, centres / widths**2])
+        smooth = self._smooth[columns]
+        self._shares[rows, :, columns] = np.array([below, mass]).T
+        self._factors[rows, :, columns] = (factors * smooth).T
+        self._ones[rows, columns] = ones * smooth
+        self._constants[rows] = self._ones[rows].sum(axis=1)
         for column, bounds in self._bounds.items():
-            chosen = at[1] == column
+            chosen = columns == column
             ends = (bounds - centres[chosen, None]) / widths[chosen, None]
             # On the left, where differences of small probabilities are exact.
             side = np.where(ends[:, :-1] > 0, -1.0, 1.0)
             shares = side * (ndtr(side * ends[:, 1:]) - ndtr(side * ends[:, :-1]))
             logs = np.log(np.maximum(shares / mass[chosen, None], math.exp(UNDERFLOW)))
-            self._logs[column][at[0][chosen]] = logs
+            self._logs[column][rows[chosen]] = logs
 
     def draw(self, rng: np.random.Generator, count: int, weights: Array) -> Array:
         """Draw points, shape (count, d).
@@ -155,19 +161,17 @@ class ParzenEstimator:
             count: of the points.
             weights: of the members, in the order of `rows`; the prior has 1.
         """
-        from scipy.special import ndtr, ndtri
+        from scipy.special import ndtri
 
         self._fit()
         sums = np.cumsum(np.append(1.0, weights))
         picked = np.searchsorted(sums, rng.random(count) * sums[-1], side="right")
-        kernels = np.append(PRIOR, self.rows)[np.minimum(picked, len(weights))]
+        kernels = self._kernels[np.minimum(picked, len(weights))]
         quantiles = rng.random((count, len(self._items)))
         drawn: Array = self._points[kernels]
         centres = drawn[:, self._numbers]
-        widths = self._widths[kernels]
-        low = ndtr((-0.5 - centres) / widths)
-        high = ndtr((0.5 - centres) / widths)
-        steps = widths * ndtri(low + quantiles[:, self._numbers] * (high - low))
+        below, mass = self._shares[kernels].transpose(1, 0, 2)
+        steps = self._widths[kernels] * ndtri(below + quantiles[:, self._numbers] * mass)
         drawn[:, self._numbers] = np.clip(centres + steps, -0.5, 0.5)
         n = len(weights) + 1
         for at, item in enumerate(self._items):
@@ -190,14 +194,12 @@ class ParzenEstimator:
             weights: of the members, in the order of `rows`; the prior has 1.
         """
         self._fit()
-        rows = np.append(PRIOR, self.rows)
+        rows = self._kernels
         n = len(rows)
         x = points[:, self._numbers]
-        features = np.stack([x**2, x, np.ones_like(x)], axis=1) * self._smooth
-        length = 3 * len(self._numbers)
-        logs = features.reshape(len(x), length) @ self._factors[rows].reshape(n, length).T
         share = np.append(1.0, weights)
-        logs += np.log(share / share.sum())
+        logs = np.hstack([x**2, x]) @ self._factors.take(rows, axis=0).reshape(n, -1).T
+        logs += self._constants[rows] + np.log(share / share.sum())
         for column, bounds in self._bounds.items():
             values = np.searchsorted(bounds[1:-1], x[:, column], side="right")
             logs += self._logs[column][np.ix_(rows, values)].T
@@ -206,10 +208,11 @@ class ParzenEstimator:
                 equal = points[:, at, None] == self._points[rows, at]
                 logs += np.log(1 + n) * equal - np.log(n + item.n_choices)
                 logs[:, PRIOR] += np.log((n + item.n_choices) / item.n_choices)
-        top = logs.max(axis=1, keepdims=True)
+        top = logs.max(axis=1)
+        logs -= top[:, None]
         # Five times as fast as exponentials that underflow.
-        kernels = np.exp(np.maximum(logs - top, UNDERFLOW))
-        return np.asarray(np.log(kernels.sum(axis=1)) + top[:, 0])
+        kernels = np.exp(np.maximum(logs, UNDERFLOW, out=logs), out=logs)
+        return np.asarray(np.log(kernels.sum(axis=1)) + top)
 
 
 def weights_of_age(n: int) -> Array:

@@ -162,8 +162,9 @@ class _Group:
         """Take note of a proposal, as bad, that has the hyperparameters."""
         if self._items[0].name in config:
             row = self._rows[number] = len(self._rows) + 1
+            point = self.point(config)
             for density in (*self.densities, *self._outcomes):
-                density.add(self.point(config))
+                density.add(point)
             self.densities[1].enrol(row, True)
 
     def end(self, number: ProposalId, *, failed: bool) -> None:
