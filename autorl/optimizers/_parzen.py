@@ -38,6 +38,7 @@ Kernels are at least a hundredth of the range wide, so they hold more than one v
 PRIOR = 0  # its row
 RECENT = 25  # members that count in full
 UNDERFLOW = -700.0  # instead of smaller logarithms
+NEGLIGIBLE = 40.0  # a kernel whose logarithm is so much smaller than another's changes no digit
 
 
 class ParzenEstimator:
@@ -64,8 +65,8 @@ class ParzenEstimator:
         self._least = 0.0
         self._touched = [np.full(n, PRIOR)]
         # By row: distances to the two neighbours, bandwidth, probabilities of a normal distribution
-        # below the range and in it, and the factors of x^2, x and 1 in the logarithm of its kernel,
-        # the last also summed.
+        # below the range and in it, the term of 1 in the logarithm of its kernel, and the factors of
+        # x^2, x and, for all together, 1.
         self._length = 1
         self._member = np.array([True])
         self._kernels = np.array([PRIOR])
@@ -73,9 +74,8 @@ class ParzenEstimator:
         self._gaps = np.zeros((1, 2, n))
         self._widths = np.zeros((1, n))
         self._shares = np.zeros((1, 2, n))
-        self._factors = np.zeros((1, 2, n))
         self._ones = np.zeros((1, n))
-        self._constants = np.zeros(1)
+        self._factors = np.zeros((1, 2 * n + 1))
         self._logs = {column: np.zeros((1, len(ends) - 1)) for column, ends in self._bounds.items()}
 
     @property
@@ -86,8 +86,8 @@ class ParzenEstimator:
     def add(self, point: Sequence[float]) -> None:
         """Add a row, from 1, which is no member yet."""
         if self._length == len(self._member):
-            of_rows = ("_member", "_points", "_gaps", "_widths", "_shares", "_factors", "_ones")
-            for name in (*of_rows, "_constants"):
+            of_rows = ("_member", "_points", "_gaps", "_widths", "_shares", "_ones", "_factors")
+            for name in of_rows:
                 setattr(self, name, _doubled(getattr(self, name)))
             self._logs = {column: _doubled(logs) for column, logs in self._logs.items()}
         self._points[self._length] = point
@@ -138,12 +138,12 @@ class ParzenEstimator:
         below, up_to = ndtr((np.array([[-0.5], [0.5]]) - centres) / widths)
         mass = up_to - below
         ones = -0.5 * (centres / widths) ** 2 - np.log(widths * mass)
-        factors = np.array([-0.5 / widths**2, centres / widths**2])
         smooth = self._smooth[columns]
         self._shares[rows, :, columns] = np.array([below, mass]).T
-        self._factors[rows, :, columns] = (factors * smooth).T
         self._ones[rows, columns] = ones * smooth
-        self._constants[rows] = self._ones[rows].sum(axis=1)
+        self._factors[rows, columns] = -0.5 / widths**2 * smooth
+        self._factors[rows, columns + len(self._numbers)] = centres / widths**2 * smooth
+        self._factors[rows, -1] = self._ones[rows].sum(axis=1)
         for column, bounds in self._bounds.items():
             chosen = columns == column
             ends = (bounds - centres[chosen, None]) / widths[chosen, None]
@@ -198,8 +198,9 @@ class ParzenEstimator:
         n = len(rows)
         x = points[:, self._numbers]
         share = np.append(1.0, weights)
-        logs = np.hstack([x**2, x]) @ self._factors.take(rows, axis=0).reshape(n, -1).T
-        logs += self._constants[rows] + np.log(share / share.sum())
+        factors = self._factors.take(rows, axis=0)
+        factors[:, -1] += np.log(share / share.sum())
+        logs = np.hstack([x**2, x, np.ones((len(x), 1))]) @ factors.T
         for column, bounds in self._bounds.items():
             values = np.searchsorted(bounds[1:-1], x[:, column], side="right")
             logs += self._logs[column][np.ix_(rows, values)].T
@@ -209,10 +210,11 @@ class ParzenEstimator:
                 logs += np.log(1 + n) * equal - np.log(n + item.n_choices)
                 logs[:, PRIOR] += np.log((n + item.n_choices) / item.n_choices)
         top = logs.max(axis=1)
-        logs -= top[:, None]
-        # Five times as fast as exponentials that underflow.
-        kernels = np.exp(np.maximum(logs, UNDERFLOW, out=logs), out=logs)
-        return np.asarray(np.log(kernels.sum(axis=1)) + top)
+        # Exponentials are most of the work, and most of them are too small to count.
+        close = np.flatnonzero(logs > top[:, None] - NEGLIGIBLE)
+        point = close // n
+        kernels = np.exp(logs.ravel()[close] - top[point])
+        return np.asarray(np.log(np.bincount(point, kernels)) + top)
 
 
 def weights_of_age(n: int) -> Array:
