@@ -64,17 +64,16 @@ class ParzenEstimator:
         self._orders = [[(-math.inf, PRIOR), (math.inf, PRIOR)] for _ in self._numbers]
         self._least = 0.0
         self._touched = [np.full(n, PRIOR)]
-        # By row: distances to the two neighbours, bandwidth, probabilities of a normal distribution
-        # below the range and in it, the term of 1 in the logarithm of its kernel, and the factors of
-        # x^2, x and, for all together, 1.
+        # By row: distances to the two neighbours; the probabilities of a normal distribution below
+        # the range and in it, and its bandwidth; the constant of the logarithm of its kernel, and
+        # the factors of x^2, x and, in a sum, the constants.
         self._length = 1
         self._member = np.array([True])
         self._kernels = np.array([PRIOR])
         self._points = np.where(is_category, -1.0, 0.0)[None]
         self._gaps = np.zeros((1, 2, n))
-        self._widths = np.zeros((1, n))
-        self._shares = np.zeros((1, 2, n))
-        self._ones = np.zeros((1, n))
+        self._normals = np.zeros((1, 3, n))
+        self._constants = np.zeros((1, n))
         self._factors = np.zeros((1, 2 * n + 1))
         self._logs = {column: np.zeros((1, len(ends) - 1)) for column, ends in self._bounds.items()}
 
@@ -86,8 +85,7 @@ class ParzenEstimator:
     def add(self, point: Sequence[float]) -> None:
         """Add a row, from 1, which is no member yet."""
         if self._length == len(self._member):
-            of_rows = ("_member", "_points", "_gaps", "_widths", "_shares", "_ones", "_factors")
-            for name in of_rows:
+            for name in ("_member", "_points", "_gaps", "_normals", "_constants", "_factors"):
                 setattr(self, name, _doubled(getattr(self, name)))
             self._logs = {column: _doubled(logs) for column, logs in self._logs.items()}
         self._points[self._length] = point
@@ -106,8 +104,7 @@ class ParzenEstimator:
             else:
                 del order[place]
                 neighbours.append((order[place - 1][1], order[place][1]))
-        shape = (len(values), 2 + member)
-        rows = np.array(neighbours, dtype=np.intp).reshape(shape).T
+        rows = np.array(neighbours, dtype=np.intp).reshape(len(values), 2 + member).T
         places = self._points[rows, self._numbers]
         gaps = np.where(rows[1:] * rows[:-1] == PRIOR, 0.0, places[1:] - places[:-1])
         self._gaps[rows[:-1], 1, self._columns] = gaps
@@ -131,19 +128,18 @@ class ParzenEstimator:
         gaps = self._gaps[rows, :, columns].max(axis=1)
         gaps = 0.5 + np.abs(centres) if len(self._kernels) == 2 else gaps
         widths = np.where(rows == PRIOR, 1.0, np.minimum(np.maximum(gaps, least), 1.0))
-        self._widths[rows, columns] = widths
         self._least = least
         self._touched = []
         # 2. logarithms: of normal densities, but for a constant, and of probabilities
         below, up_to = ndtr((np.array([[-0.5], [0.5]]) - centres) / widths)
         mass = up_to - below
-        ones = -0.5 * (centres / widths) ** 2 - np.log(widths * mass)
+        constants = -0.5 * (centres / widths) ** 2 - np.log(widths * mass)
         smooth = self._smooth[columns]
-        self._shares[rows, :, columns] = np.array([below, mass]).T
-        self._ones[rows, columns] = ones * smooth
+        self._normals[rows, :, columns] = np.array([below, mass, widths]).T
+        self._constants[rows, columns] = constants * smooth
         self._factors[rows, columns] = -0.5 / widths**2 * smooth
         self._factors[rows, columns + len(self._numbers)] = centres / widths**2 * smooth
-        self._factors[rows, -1] = self._ones[rows].sum(axis=1)
+        self._factors[rows, -1] = self._constants[rows].sum(axis=1)
         for column, bounds in self._bounds.items():
             chosen = columns == column
             ends = (bounds - centres[chosen, None]) / widths[chosen, None]
@@ -170,8 +166,8 @@ class ParzenEstimator:
         quantiles = rng.random((count, len(self._items)))
         drawn: Array = self._points[kernels]
         centres = drawn[:, self._numbers]
-        below, mass = self._shares[kernels].transpose(1, 0, 2)
-        steps = self._widths[kernels] * ndtri(below + quantiles[:, self._numbers] * mass)
+        below, mass, widths = self._normals[kernels].transpose(1, 0, 2)
+        steps = widths * ndtri(below + quantiles[:, self._numbers] * mass)
         drawn[:, self._numbers] = np.clip(centres + steps, -0.5, 0.5)
         n = len(weights) + 1
         for at, item in enumerate(self._items):

@@ -22,8 +22,6 @@ def frozen(value: object) -> Any:
 
     Lists and arrays become tuples, mappings become `FrozenMap`.
     """
-    if type(value) in (float, int, str, bool):  # most are, and the others are slow to ask for
-        return value
     # `json` writes np.float64, which is a float, and refuses np.int64 and np.bool_.
     if isinstance(value, np.generic):
         return value.item()
@@ -61,9 +59,7 @@ def spelled(value: object) -> str:
 
 
 # NaN and Infinity are no JSON, though Python would write them.
-_ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-)
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def canonical_json(value: object) -> str:
@@ -73,7 +69,7 @@ def canonical_json(value: object) -> str:
         InputError: `value` holds NaN, an infinity, or something JSON cannot say.
     """
     try:
-        return _ENCODER.encode(jsonable(value))
+        return _JSON.encode(jsonable(value))
     except (TypeError, ValueError) as error:
         raise InputError(f"not a JSON value: {shown(value)} ({error})") from None
 
