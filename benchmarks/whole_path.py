@@ -2,12 +2,16 @@
 
     python benchmarks/whole_path.py                  # 256 runs of 100,000 steps, then 4,096 short ones
     python benchmarks/whole_path.py --runs 32 --members 0 --rounds 1
+    python benchmarks/whole_path.py --rounds 0        # the short runs alone, anew on the same page
 
 A random search trains PPO on CartPole-v1 (100,000 steps a run, everything of the fixed setting that costs time; ten
 evaluations of 10 episodes, of which Stable-Baselines3 makes none; store, checkpoints and test phase as in any study).
 In the same round the engine alone trains and evaluates the same configurations and seeds, without tuner, store and
 checkpoints, and Stable-Baselines3 trains the same setting with one single-threaded process per core. Overhead is what
 the study takes beyond the engine alone, as a share of the study; on a busy machine trust its CPU seconds.
+
+In the study of short runs (5,000 steps, one evaluation) the driver's share is that of its process (optimizer, store
+and messages) in the CPU seconds of all processes, counted from the 64th segment on: start-up is behind it then.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ from population import HERE, JOBS, machine, run_sb3
 
 JOB = "ppo-cartpole-64"
 STEPS, EVALUATIONS, EPISODES = 100_000, 10, 10
+STARTED = 64  # segments, after which the driver's share of CPU is counted
+SHORT = "\n## Short runs\n"
 STUDY = """
 name: whole-path
 trainer: {{name: population/ppo, kwargs: {{n_envs: 8, n_steps: 128, batch_size: 256, n_epochs: 4}}}}
@@ -82,6 +88,8 @@ def study(folder: Path, runs: int, steps: int, evaluations: int, workers: int) -
         "--quiet",
     ]
     cpu: dict[int, float] = {}
+    started: dict[int, float] = {}
+    logs = folder / "study" / "logs"
     began = time.perf_counter()
     peak = 0
     with (
@@ -92,13 +100,17 @@ def study(folder: Path, runs: int, steps: int, evaluations: int, workers: int) -
             seen = {pid: usage(pid) for pid in family(process.pid)}
             cpu |= {pid: seconds for pid, (seconds, _) in seen.items() if seconds}
             peak = max(peak, sum(memory for _, memory in seen.values()))
+            if not started and logs.is_dir() and len(os.listdir(logs)) >= STARTED:
+                started = dict(cpu)
             time.sleep(0.05)
     wall = time.perf_counter() - began
     if process.returncode != 0:
         raise SystemExit((folder / "output").read_text(encoding="utf-8"))
     with sqlite3.connect(folder / "study" / "study.sqlite") as connection:
         (trained,) = connection.execute("SELECT sum(environment_steps) FROM runs").fetchone()
-    return Cost(wall, sum(cpu.values()), peak, trained)
+    parts = {"all": sum(cpu.values()) - sum(started.values())}
+    parts["driver"] = cpu[process.pid] - started.get(process.pid, 0.0)
+    return Cost(wall, sum(cpu.values()), peak, trained, parts)
 
 
 def family(pid: int) -> list[int]:
@@ -202,8 +214,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rounds
 
 
-def report(rounds: list[dict[str, Any]], memory: Cost | None, options: argparse.Namespace) -> str:
-    """The whole result as Markdown."""
+def report(rounds: list[dict[str, Any]], options: argparse.Namespace) -> str:
+    """What the rounds found, as Markdown."""
 
     def median(value: Any) -> str:
         values = [value(turn["study"], turn["alone"], turn["peer"]) for turn in rounds]
@@ -236,14 +248,18 @@ def report(rounds: list[dict[str, Any]], memory: Cost | None, options: argparse.
         f"| the same, % of wall clock | {median(lambda s, a, p: 100 - 100 * a.wall / s.wall)} |",
         f"| peak resident memory, GB | {median(lambda s, a, p: s.peak / 1e9)} |",
     ]
-    if memory is not None:
-        lines += [
-            "",
-            f"{options.members:,} members in one study ({options.member_steps:,} steps each): "
-            f"{memory.peak / 1e9:.2f} GB peak resident memory over all processes, {memory.wall:.0f} s, "
-            f"{memory.cpu:.0f} CPU seconds.",
-        ]
     return "\n".join(lines) + "\n"
+
+
+def short_runs(cost: Cost, options: argparse.Namespace) -> str:
+    """What the study of short runs found, as Markdown."""
+    driver, everything = cost.parts["driver"], cost.parts["all"]
+    return (
+        f"{SHORT}\n{options.members:,} runs in one study ({options.member_steps:,} steps each, one evaluation): "
+        f"{cost.peak / 1e9:.2f} GB peak resident memory over all processes, {cost.wall:.0f} s, {cost.cpu:.0f} CPU "
+        f"seconds; the driver has {driver / everything:.1%} of them, {1e3 * driver / (options.members - STARTED):.2g} "
+        f"ms a run. {os.cpu_count()} cores, load average {options.load:.1f} at the start.\n"
+    )
 
 
 def main() -> None:
@@ -260,17 +276,19 @@ def main() -> None:
         "--members",
         type=int,
         default=4096,
-        help="of the study that measures memory; 0 = leave it out",
+        help="runs of the study of short runs; 0 = leave it out",
     )
-    parser.add_argument("--member-steps", type=int, default=4096)
+    parser.add_argument("--member-steps", type=int, default=5000)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "whole_path.md")
     options = parser.parse_args()
     options.load = os.getloadavg()[0]
-    rounds, memory = measure(options), None
+    rounds = measure(options)
+    before = options.output.read_text(encoding="utf-8") if options.output.exists() else ""
+    text = report(rounds, options) if rounds else before.partition(SHORT)[0]
     if options.members:
         with tempfile.TemporaryDirectory() as name:
-            memory = study(Path(name), options.members, options.member_steps, 1, options.workers)
-    text = report(rounds, memory, options)
+            cost = study(Path(name), options.members, options.member_steps, 1, options.workers)
+        text += short_runs(cost, options)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text, encoding="utf-8")
     print(text)

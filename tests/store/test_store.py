@@ -142,6 +142,27 @@ def test_on_append_sees_an_event_only_once_it_is_durable(tmp_path):
     store.close()
 
 
+def test_a_study_in_memory_reads_what_one_on_disk_does(tmp_path):
+    """Its events are written when somebody asks, those of a batch too; who follows is told at once."""
+    with (
+        closing(Store.in_memory()) as memory,
+        closing(Store.create(tmp_path / "s", "text", "")) as disk,
+    ):
+        told = []
+        memory.on_append = told.append
+        memory.append(disk.log.study_file())
+        for store in (memory, disk):
+            store.append(NOTE)
+            with store.batch():
+                store.append(PROPOSED)
+                store.append(StudyFinished(SearchEnd.BUDGET))
+        assert len(told) == 4
+        for table in ("event", "proposals", "configurations", "standing", "places"):
+            columns = "seq, kind, body" if table == "event" else "*"
+            query = f"SELECT {columns} FROM {table}"
+            assert memory.query(query) == disk.query(query)
+
+
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
