@@ -101,7 +101,7 @@ FILES = (
         ("sb3/dqn", "Pendulum-v1", "Discrete"),
     ),
     Mistake({"environment": "ALE/Pong-v5"}, ("ALE/Pong-v5",)),
-    Mistake({"resources": {"gpu": 1}, "executor": {"name": "threads"}}, ("gpu", "threads")),
+    Mistake({"resources": {"gpu": 1}}, ("gpu", "population/ppo", "CPU")),
     Mistake({"callback": ["a:B"]}, ("callback", "callbacks")),
     Mistake(
         {
