@@ -474,9 +474,9 @@ def test_the_model_and_its_export_have_every_hyperparameter_and_train_with_them(
     model = getattr(sb3, name.upper()).load(written.path, device="cpu")
     model.set_env(DummyVecEnv([lambda: make_environment(environment)] * n_envs))
     if name != "ppo":  # whose learning rate has a schedule
-        Settings(name, {}, config).read_back(model, 256)
+        Settings(name, {}, config).read_back(model, 256, environment)
     model.learn(64)
-    Settings(name, {}, plain).read_back(model, 256)
+    Settings(name, {}, plain).read_back(model, 256, environment)
     remaining = model._current_progress_remaining
     rate = 1e-4 + remaining * (1e-2 - 1e-4) if name == "ppo" else 3e-3
     assert optimizers(model)[0].param_groups[0]["lr"] == pytest.approx(rate)
