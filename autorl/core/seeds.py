@@ -105,7 +105,7 @@ class SeedPlan:
     def pair_text(self, pair: int) -> str:
         """Name the seed of a run, and its task."""
         task, seed = self.parts(pair)
-        return f"{self.tasks[task]}, seed {seed}" if self.tasks else f"seed {seed}"
+        return f"seed {seed} of {self.tasks[task]}" if self.tasks else f"seed {seed}"
 
 
 def _crossed(seeds: Sequence[int], tasks: int) -> list[int]:

@@ -102,9 +102,10 @@ def score_marks(
         scores: on tuning seeds.
     """
     singles = [
-        (place + 0.12, value, f"{name}, seed {seed}")
+        (place + 0.12, value, f"{name}, {test.run_text(seed)}")
         for place, (name, test) in enumerate(tests.items())
-        for seed, value in (test.seeds.items() if test else ())
+        if test is not None
+        for seed, value in test.seeds.items()
     ]
     x, y, names = zip(*singles, strict=True) if singles else ((), (), ())
     means = [test.iqm if test else np.nan for test in tests.values()]

@@ -81,6 +81,8 @@ def _check(spec: Spec, load: Load) -> None:
         if of_task and not spec.info(trainer).takes_task:
             message = f"{trainer.name} trains in the study's own task, which {min(of_task)} changes"
             raise InputError(message, key="space")
+        if spec.tasks is not None:
+            load(trainer).check_tasks(spec.environments)
         for task, _ in enumerate(spec.environments):
             loaded = load(spec.on_task(trainer, task))
             check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)

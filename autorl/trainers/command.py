@@ -317,6 +317,15 @@ class CommandTrainer(UserTrainer):
                 "the command names {environment}, the study has none", key="environment.id"
             )
 
+    def check_tasks(self, environments: Sequence[EnvironmentSpec]) -> None:
+        """Check that the command is told each task, which it knows by its id alone."""
+        names = [environment.id for environment in environments]
+        if "environment" not in self.used or len(set(names)) < len(names):
+            raise InputError(
+                "a command knows a task by {environment}, its id: name it, with an id for each task",
+                key="tasks",
+            )
+
     def fixed_values(self) -> tuple[FixedValue, ...]:
         """Return flags that the command, or an option, has already.
 

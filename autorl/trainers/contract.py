@@ -139,6 +139,9 @@ class Trainer:
         Called before a study, as all `check_*` are.
         """
 
+    def check_tasks(self, environments: Sequence[EnvironmentSpec]) -> None:
+        """Raise `InputError` if one of several tasks would not reach the training."""
+
     def check_configuration(self, config: Config) -> None:
         """Raise `InputError` if no run could train with a configuration.
 

@@ -23,8 +23,10 @@ from autorl.space import load_space
 from autorl.statistics import iqm
 from autorl.statistics.evaluation import Curve, Judge, Objective, normalised
 from autorl.study import Study
+from autorl.study.results.cautions import seen_cautions
 from autorl.study.results.estimates import told_apart
-from autorl.study.spec import load_spec
+from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import OptimizerSection, load_spec
 from autorl.trainers.contract import Trainer
 from autorl.trainers.shared import Course
 
@@ -93,7 +95,7 @@ def test_a_plan_crosses_seeds_with_tasks_one_seed_of_each_first():
         "[0, 1] on each of 2 tasks",
         "[100, 101] on each of 3 tasks",
     )
-    assert plan.pair_text(10001) == "b, seed 1"
+    assert plan.pair_text(10001) == "seed 1 of b"
     assert SeedPlan(2, 2).parts(20101) == (0, 20101), "without tasks any seed is one"
     assert all(map(SeedPlan(1, 2).on_tasks(["a"], []).judges, (100, 101)))
 
@@ -194,7 +196,7 @@ def test_landscape_report_and_comparison_part_the_gap_as_the_result_does(tmp_pat
     with closing(open_view(tmp_path / "s")) as view:
         page = report_html(view)
         curves = curves_chart(view.record, result)
-    assert "T0.9, seed 101" in page
+    assert "seed 101 of T0.9" in page
     assert "by tasks" in page
     assert max(max(line.y) for line in curves.marks if len(line.y)) < 2, "curves of the test task"
     studied(tmp_path / "t", seed=1).close()
@@ -268,7 +270,8 @@ def test_without_test_tasks_the_result_is_of_new_seeds_on_all_tasks(tmp_path):
     study = studied(tmp_path / "s", tasks={"tuning": TASKS["tuning"]})
     result = study.result()
     assert len(result.test.seeds) == 6
-    assert result.test.tasks == 2
+    assert result.test.tasks == {0: "T0.2", 1: "T0.4"}
+    assert result.test.run_text(10101) == "seed 101 of T0.4"
     # Tasks are strata: their own difference is not in the interval.
     assert result.test.interval.width < 0.2
     assert result.tasks.tasks is None
@@ -424,6 +427,39 @@ def test_a_wrong_task_is_refused_in_one_line(name):
     with pytest.raises(InputError, match=message) as caught:
         load_spec(STUDY | changes)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "tasks"),
+    [
+        ("run {x} {seed} {until}", PAIR),
+        ("run {x} {seed} {until} {environment}", [task(0.2), {**task(0.4), "id": "T0.2"}]),
+    ],
+)
+def test_a_command_must_be_told_each_task(command, tasks):
+    named = [{**entry, "name": str(number)} for number, entry in enumerate(tasks)]
+    trainer = {"name": "command", "kwargs": {"command": command}}
+    spec = load_spec(STUDY | {"trainer": trainer, "tasks": {"tuning": named}})
+    with pytest.raises(InputError, match=r"tasks: a command knows a task by \{environment\}"):
+        check(spec, trainer_loader(spec))
+
+
+def test_a_number_of_environments_holds_for_every_task():
+    trainer = {"name": "population/ppo", "kwargs": {"n_envs": 4}}
+    tasks = {"tuning": ["CartPole-v1"], "test": [{"id": "CartPole-v1", "kwargs": {"gravity": 5.0}}]}
+    spec = load_spec(STUDY | {"trainer": trainer, "tasks": tasks, "executor": {}})
+    assert [section.n_envs for section in spec.environments] == [4, 4]
+
+
+def test_a_prior_with_runs_of_a_test_task_is_named():
+    tasks = {"tuning": [{"id": "CartPole-v1", "scale": [0, 500]}], "test": []}
+    tasks["test"] = [{"id": name, "scale": [-500, 0]} for name in ("Acrobot-v1", "MountainCar-v0")]
+    content = {"tasks": {"values": [{"environment": "Acrobot-v1"}, {"environment": "Ant-v5"}]}}
+    spec = load_spec(STUDY | {"tasks": tasks})
+    assert seen_cautions(spec) == []
+    section = OptimizerSection(name="transfer", prior_data=content)
+    (caution,) = seen_cautions(spec.changed(optimizer=section))
+    assert caution.startswith("the prior has recorded runs of Acrobot-v1: no new task")
 
 
 def test_several_objectives_have_scales_by_metric():

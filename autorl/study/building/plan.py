@@ -195,7 +195,8 @@ def _check_environment(id: str, spec: Spec, file: str | None) -> None:
     The error comes before hours of training.
     """
     check_id(id)
-    name = landscape_name(spec.environment.resolve())
+    # One of several tasks has a name of its own.
+    name = None if spec.tasks is not None else landscape_name(spec.environment.resolve())
     if name and id.split("/", 2)[2] != name:
         variant = stated_variant(spec.environment.resolve())
         task = name if variant is None else variant.text

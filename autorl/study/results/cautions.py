@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autorl.core.plain_text import all_counted, counted, number
+from autorl.core.plain_text import all_counted, counted, listed, number
 from autorl.core.types import ProposalId
 from autorl.optimizers.model_share import share_caution
 from autorl.statistics.aggregates import parse_aggregate
@@ -55,6 +55,7 @@ def cautions(
     return (
         *([] if proxy is None else [proxy]),
         *test_cautions(spec, entries),
+        *seen_cautions(spec),
         *training_cautions(record, incumbent),
         *([] if share is None else [share]),
         *constraint_cautions(record, incumbent),
@@ -90,6 +91,21 @@ def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
     if spec.indeterminate:
         texts.append(f"another run of this file may give another table: {spec.indeterminate}")
     return texts
+
+
+def seen_cautions(spec: Spec) -> list[str]:
+    """Name test tasks that the search knew: its prior has recorded runs of them."""
+    content = spec.optimizer.options.get("prior_data")
+    if spec.tasks is None or not isinstance(content, Mapping):
+        return []
+    known = {task.get("environment") for task in content.get("tasks", {}).get("values", ())}
+    seen = [task.label for task in spec.tasks.test if known & {task.id, task.label}]
+    if not seen:
+        return []
+    return [
+        f"the prior has recorded runs of {listed(seen)}: no new task to the search "
+        "(`optimizer: {name: transfer, prior: none}`)"
+    ]
 
 
 def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:

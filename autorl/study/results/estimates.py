@@ -12,6 +12,7 @@ import numpy as np
 
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted
+from autorl.core.seeds import TASK
 from autorl.core.types import Config, ProposalId, StudyError
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval
@@ -38,7 +39,7 @@ class Estimate:
         failed: how many test runs failed.
         failed_value: what each of them counts as; None: they are in no number, and the headline
             counts them.
-        tasks: how many tasks the seeds are crossed with; 0 without tasks.
+        tasks: names of the tasks the seeds are crossed with, by number; empty without tasks.
     """
 
     value: float
@@ -48,18 +49,22 @@ class Estimate:
     seeds: Mapping[int, float]
     failed: int = 0
     failed_value: float | None = None
-    tasks: int = 0
+    tasks: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def runs_of_a_task(self) -> int:
         """Number of runs on one task, from which intervals are resampled."""
-        return len(self.seeds) // max(1, self.tasks)
+        return len(self.seeds) // max(1, len(self.tasks))
 
     @property
     def seeds_text(self) -> str:
         """The seeds in words."""
         seeds = counted(self.runs_of_a_task, "held-out seed")
-        return f"{seeds} x {counted(self.tasks, 'task')}" if self.tasks else seeds
+        return f"{seeds} x {counted(len(self.tasks), 'task')}" if self.tasks else seeds
+
+    def run_text(self, seed: int) -> str:
+        """Name the seed of a run, and its task."""
+        return f"seed {seed % TASK} of {self.tasks[seed // TASK]}" if self.tasks else f"seed {seed}"
 
     @property
     def runs(self) -> int:
@@ -124,7 +129,8 @@ def estimate(
     # In one order, because the bootstrap resamples places of this list.
     seeds = dict(sorted({**succeeded, **penalties}.items()))
     scores = by_task(spec, seeds)
-    tasks = 0 if spec.tasks is None else len({spec.plan.parts(seed)[0] for seed in seeds})
+    numbers = {spec.plan.parts(seed)[0] for seed in seeds}
+    tasks = {number: spec.plan.tasks[number] for number in sorted(numbers) if spec.tasks}
     value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, scores)
     iqm, iqm_interval = _aggregated(spec, proposal, "iqm", scores)
     failed_value = stated if failed else None

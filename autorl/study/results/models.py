@@ -182,7 +182,8 @@ def kept_model(
             key="seed",
         )
     tested = {row.seed for row in record.tables.tests() if row.proposal == proposal}
-    name = f"proposal {proposal}, {'test' if chosen in tested else 'tuning'} seed {chosen}"
+    run = record.spec.plan.pair_text(chosen)
+    name = f"proposal {proposal}, {'test' if chosen in tested else 'tuning'} {run}"
     count = len(tested & checkpoints.keys())
     if seed is None and count > 1:
         name += f", the median of {count} by test score (`--seed` chooses another)"

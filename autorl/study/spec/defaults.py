@@ -111,11 +111,11 @@ def _share_n_envs(data: Content) -> None:
     """
     trainer = _section(data, "trainer")
     kwargs = _section(trainer, "kwargs")
-    environment = data.get("environment")
-    if "n_envs" not in kwargs or not isinstance(environment, dict):
+    if "n_envs" not in kwargs:
         return
     if trainers.info(_name_of(trainer), str(data["path"])).takes_n_envs:
-        environment.setdefault("n_envs", kwargs["n_envs"])
+        for environment in _environments(data):
+            environment.setdefault("n_envs", kwargs["n_envs"])
 
 
 def _name_of(trainer: object) -> str:
