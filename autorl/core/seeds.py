@@ -60,10 +60,10 @@ class SeedPlan:
         return self.tuning if role == "tuning" else self.test
 
     def on_tasks(self, tuning: Sequence[str], test: Sequence[str]) -> SeedPlan:
-        """Cross the seeds with tasks to tune on and tasks to test on: a plan of pairs.
+        """Cross the seeds with tasks.
 
-        Its first pairs are one seed of each task. Test seeds are trained on every task. The first
-        task has pairs that are equal to its seeds.
+        The result is a plan of pairs, of tasks to tune on and of all tasks to test. Its first pairs
+        are one seed of each task. The first task has pairs that are equal to its seeds.
 
         Raises:
             InputError: a seed is too large, or there are too many pairs.
@@ -87,15 +87,21 @@ class SeedPlan:
         return max(1, self.tuned)
 
     def parts(self, pair: int) -> tuple[int, int]:
-        """Return task and training seed of a pair; without tasks it is a seed of task 0."""
+        """Return task and training seed of a pair.
+
+        A study without tasks has task 0.
+        """
         return divmod(pair, TASK) if self.tasks else (0, pair)
 
     def judges(self, pair: int) -> bool:
-        """Say whether the result is of a test run: of those on test tasks, if there are any."""
+        """Say whether the result is of a test run.
+
+        It is of those on test tasks, if there are any.
+        """
         return self.tuned == len(self.tasks) or self.parts(pair)[0] >= self.tuned
 
     def text(self, role: SeedRole) -> str:
-        """Write the seeds of a role, and how many tasks each is trained on."""
+        """Write the seeds of a role, and on how many tasks."""
         if not self.tasks:
             return str(list(self.of(role)))
         seeds = list(self.seeds(role))

@@ -195,7 +195,7 @@ class Queries:
         return roles
 
     def tasks(self) -> dict[str, list[int]]:
-        """List the seeds of each environment; a seed is of one."""
+        """List the seeds of each environment."""
         tasks: dict[str, list[int]] = {}
         for seed, name in self.rows(
             "SELECT DISTINCT CAST(seed AS BIGINT), environment FROM runs WHERE start_step = 0 "

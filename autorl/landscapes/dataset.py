@@ -275,15 +275,17 @@ class Dataset:
 
         values = [TaskValue(name, over("tuning", [name]), over("test", [name])) for name in tasks]
         tuned = [value.task for value in values if value.tuning is not None]
-        others = [value.task for value in values if value.tuning is None]
-        tuning, seen, new = over("tuning", tuned), over("test", tuned), over("test", others)
+        untuned = [value.task for value in values if value.tuning is None]
+        tuning = over("tuning", tuned)
+        seen = over("test", tuned)
+        new = over("test", untuned)
         sign = self.manifest.objective.sign
         fields: dict[str, Any] = {"tasks": tuple(sorted(values, key=lambda v: v.tuning is None))}
         if tuning is not None and seen is not None:
             fields["gap_of_seeds"] = sign * (tuning - seen)
         if seen is not None and new is not None:
             fields["gap_of_tasks"] = sign * (seen - new)
-        return fields, new if others else seen
+        return fields, new if untuned else seen
 
     def top(
         self,
@@ -414,9 +416,9 @@ class Dataset:
         chosen_on: SeedSet,
         only: Sequence[int] | None = None,
     ) -> float | None:
-        """Aggregate one row over the seeds of a role, `only` some of them.
+        """Aggregate one row over seeds of a role.
 
-        None without any seeds, or if a value is missing.
+        Over all of them, or over `only` some. None without any seeds, or if a value is missing.
         """
         if seeds != "all" and seeds not in self.grid.roles:
             return None

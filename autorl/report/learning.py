@@ -190,7 +190,10 @@ def _of_search(record: StudyRecord) -> list[tuple[str, ProposalId]]:
 def _scored_curves(
     record: StudyRecord, proposal: ProposalId, metric: str, role: SeedRole
 ) -> dict[int, dict[int, float]]:
-    """Read the curves that scores are of, with tasks on the scale of these."""
+    """Read the curves that scores are of.
+
+    With tasks they are on the scale of these.
+    """
     judge = record.spec.judge()
     return {
         seed: dict(zip(curve, judge.scaled(seed, metric, np.array([*curve.values()])), strict=True))

@@ -216,7 +216,10 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
 
 
 def _gaps(comparison: StudyComparison, result: Result) -> dict[str, object]:
-    """Part the gap of a study into seeds and tasks, where one of the studies has tasks."""
+    """Part the gap of a study into seeds and tasks.
+
+    Empty where no study has tasks.
+    """
     if all(study.result.tasks is None for study in comparison.studies):
         return {}
     tasks = result.tasks
@@ -322,14 +325,14 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _pair(first: Compared, second: Compared) -> Pair:
     # Equal numbers of pairs are of other tasks where tasks differ.
-    same = first.spec.tasks == second.spec.tasks
-    shared = sorted(set(first.scores) & set(second.scores)) if same else []
+    equal_tasks = first.spec.tasks == second.spec.tasks
+    shared = sorted(set(first.scores) & set(second.scores)) if equal_tasks else []
     paired = len(shared) >= _FEW_SEEDS
     # Aggregates and intervals are of numbers that are better where larger.
     a, b = (
         first.sign
         * by_task(
-            study.spec if same else None,
+            study.spec if equal_tasks else None,
             {seed: study.scores[seed] for seed in (shared if paired else study.scores)},
         )
         for study in (first, second)

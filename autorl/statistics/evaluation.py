@@ -344,7 +344,7 @@ class Judge:
         return curve.series(metric)
 
     def scaled(self, seed: int, metric: str, values: np.ndarray) -> np.ndarray:
-        """Return a metric's values as scores count them: on the scale of the seed's task."""
+        """Return a metric's values on the scale of the seed's task."""
         scale = self._scales[seed // TASK].get(metric) if self._scales else None
         return values if scale is None else normalised(values, scale)
 

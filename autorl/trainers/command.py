@@ -318,11 +318,11 @@ class CommandTrainer(UserTrainer):
             )
 
     def check_tasks(self, environments: Sequence[EnvironmentSpec]) -> None:
-        """Check that the command is told each task, which it knows by its id alone."""
+        """Check that the command is told the id of each task."""
         names = [environment.id for environment in environments]
         if "environment" not in self.used or len(set(names)) < len(names):
             raise InputError(
-                "a command knows a task by {environment}, its id: name it, with an id for each task",
+                "a command knows a task by {environment}, its id: name it, an id for each task",
                 key="tasks",
             )
 

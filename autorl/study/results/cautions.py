@@ -94,12 +94,12 @@ def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
 
 
 def seen_cautions(spec: Spec) -> list[str]:
-    """Name test tasks that the search knew: its prior has recorded runs of them."""
+    """Name test tasks that the prior has recorded runs of."""
     content = spec.optimizer.options.get("prior_data")
     if spec.tasks is None or not isinstance(content, Mapping):
         return []
-    known = {task.get("environment") for task in content.get("tasks", {}).get("values", ())}
-    seen = [task.label for task in spec.tasks.test if known & {task.id, task.label}]
+    recorded = {task.get("environment") for task in content.get("tasks", {}).get("values", ())}
+    seen = [task.label for task in spec.tasks.test if recorded & {task.id, task.label}]
     if not seen:
         return []
     return [

@@ -237,7 +237,10 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
 
 
 def _objective(spec: Spec) -> str:
-    """Name the metric that runs are ranked by: with tasks that have scales, their score."""
+    """Name the metric that runs are ranked by.
+
+    With tasks that have scales it is their score.
+    """
     metric = spec.objective[0].metric
     return metric if spec.tasks is None or not spec.tasks.scales(metric) else SCORE
 

@@ -1,4 +1,6 @@
-"""Says how a configuration does on each task, and what is lost on new seeds and new tasks.
+"""Says how a configuration does on each task.
+
+And what it loses on new seeds and on new tasks:
 
     tuning score  --gap of seeds-->  tuning tasks, test seeds  --gap of tasks-->  test tasks
 
@@ -21,7 +23,9 @@ from autorl.study.results.record import StudyRecord
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The scores of incumbent and default on one task, by the objective's own direction.
+    """The scores of incumbent and default on one task.
+
+    They are in the objective's own direction.
 
     Attributes:
         role: of the task.
@@ -101,7 +105,7 @@ def task_scores(
 
 
 def split(rows: Sequence[TestRow]) -> tuple[dict[int, float], dict[int, str]]:
-    """Part test runs into the scores of those that succeeded, and how the others failed."""
+    """Part test runs into scores and kinds of failure, by seed."""
     failures = {row.seed: row.status for row in rows if Status(row.status).failed}
     succeeded = {
         row.seed: row.value for row in rows if row.seed not in failures and row.value is not None
@@ -122,7 +126,10 @@ def _on_tuning_seeds(record: StudyRecord, proposal: ProposalId, task: int) -> fl
 
 
 def _mean_ranks(entries: Sequence[Entry], sign: float) -> dict[ProposalId, float]:
-    """Rank candidates within each test run that all have; equal scores share their ranks."""
+    """Rank candidates within each test run that all have.
+
+    Equal scores share their ranks.
+    """
     seeds = [set(entry.test.seeds) if entry.test else set() for entry in entries]
     shared = sorted(set.intersection(*seeds)) if seeds else []
     if not shared:

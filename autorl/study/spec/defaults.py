@@ -145,7 +145,10 @@ def _pin_paths(data: Content) -> None:
 
 
 def _environments(data: Content) -> list[Content]:
-    """List the sections that name an environment: the study's, then those of its tasks."""
+    """List the sections that name an environment.
+
+    The study's comes first, then those of its tasks.
+    """
     tasks = _section(data, "tasks")
     listed = [data.get("environment")]
     for role in ("tuning", "test"):
@@ -154,7 +157,9 @@ def _environments(data: Content) -> list[Content]:
 
 
 def _write_out_tasks(data: Content) -> None:
-    """Write out the tasks of a study file in place; its environment becomes the first of them.
+    """Write out the tasks of a study file in place.
+
+    Its environment becomes the first of them.
 
     Raises:
         InputError: a family cannot be read, or the file names another environment or landscape.
@@ -185,8 +190,8 @@ def _write_out_tasks(data: Content) -> None:
     if stated not in (None, first.get("id")):
         message = f"is {stated}, and the first task {first.get('id')}: say it there alone"
         raise InputError(message, key="environment.id")
-    own = EnvironmentSection.model_fields
-    data["environment"] = {key: value for key, value in first.items() if key in own}
+    keys = EnvironmentSection.model_fields
+    data["environment"] = {key: value for key, value in first.items() if key in keys}
     evaluation = data.setdefault("evaluation", {})
     if isinstance(evaluation, dict):
         evaluation.setdefault("min", len(tasks["tuning"]))
@@ -198,7 +203,9 @@ _OF_FAMILY = ("count", "seed", "purpose")
 
 
 def _drawn(entry: object, environment: Content, key: str, folder: Path) -> list[object]:
-    """List the tasks of an entry: itself, or the variants of the family that it names.
+    """List the tasks that an entry of a list stands for.
+
+    It is one itself, or names a family, whose variants they are.
 
     Args:
         entry: of a list of tasks.
@@ -428,7 +435,7 @@ _QUANTILES = 21  # of a landscape's scores: steps of 5 %
 
 
 def with_quantiles(spec: Spec) -> Spec:
-    """Copy a spec whose landscape tasks state the quantiles of their scores as `scale`.
+    """Copy a spec with quantiles as the scale of landscape tasks.
 
     They are of the last step and the landscape's tuning seeds; failed runs count with its penalty.
 

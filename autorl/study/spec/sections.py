@@ -155,7 +155,7 @@ class TaskSection(EnvironmentSection):
 
     @property
     def trained_on(self) -> tuple[object, ...]:
-        """What two tasks differ in."""
+        """The parts that make it another task."""
         environment = self.resolve()
         return environment.id, environment.kwargs, environment.wrappers, self.landscape
 
@@ -204,10 +204,9 @@ class TasksSection(Section):
         seen: set[tuple[object, ...]] = set()
         for number, task in enumerate(self.listed):
             if task.trained_on in seen:
-                both = number >= len(self.tuning) and any(
-                    task.trained_on == tuned.trained_on for tuned in self.tuning
-                )
-                where = "both in tuning and in test: they must be disjoint" if both else "twice"
+                tuned = [entry.trained_on for entry in self.tuning]
+                shared = number >= len(tuned) and task.trained_on in tuned
+                where = "both in tuning and in test: they must be disjoint" if shared else "twice"
                 raise ValueError(f"lists {task.label} {where}")
             if task.label in names:
                 raise ValueError(f"two tasks are called {task.label}: give one of them a `name`")
@@ -429,7 +428,9 @@ class EvaluationSection(Section):
     A race is run against the incumbent. With `adaptive` the best few get more at the end.
     """
     min: Count = 1
-    """Racing, adaptive: seeds of every proposal; with `tasks` pairs of both, by default one on each.
+    """Racing, adaptive: seeds of every proposal.
+
+    With `tasks` pairs of both, by default one on each.
     """
     max: Count | None = None
     """Racing, adaptive: seeds (pairs) of an incumbent; default all there are to tune with."""

@@ -149,19 +149,22 @@ class Spec(sections.Section):
 
     @cached_property
     def environments(self) -> tuple[EnvironmentSpec, ...]:
-        """The environment of each task; of a study without tasks its only one."""
+        """The environment of each task, or the only one."""
         sections = [self.environment] if self.tasks is None else self.tasks.listed
         return tuple(section.resolve() for section in sections)
 
     @property
     def task_names(self) -> str | None:
-        """Name the tasks, or the environment; None of a task inside the trainer."""
+        """Name the tasks, or the environment.
+
+        None of a task inside the trainer.
+        """
         if self.tasks is None:
             return self.environment.id
         return ", ".join(self.plan.tasks)
 
     def task_name(self, pair: int) -> str | None:
-        """Name the task of a pair; without tasks its environment."""
+        """Name the task of a pair, or the environment."""
         return self.plan.tasks[self.plan.parts(pair)[0]] if self.tasks else self.environment.id
 
     @property
@@ -310,7 +313,7 @@ class Spec(sections.Section):
         return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
 
     def trainer_for(self, config: Config, task: int = 0) -> tuple[TrainerSpec, Config]:
-        """Return the trainer of a configuration on a task, and what that trainer is given.
+        """Return the trainer of a configuration, and what it is given.
 
         The configuration loses the prefix of its algorithm, and has weights for the floats that
         stand for them, but where a landscape answers, which has the floats.
@@ -321,7 +324,7 @@ class Spec(sections.Section):
         return trainer, own if given is own or self.info(trainer).replays_landscape else given
 
     def on_task(self, trainer: TrainerSpec, task: int) -> TrainerSpec:
-        """Return a trainer with the landscape of a task, if tasks are landscapes."""
+        """Return a trainer with the landscape of a task, if any."""
         landscape = None if self.tasks is None else self.tasks.listed[task].landscape
         if landscape is None:
             return trainer
