@@ -262,10 +262,10 @@ class Result:
 
         Columns: `run`, `configuration` (the number of the proposal that introduced it), `proposal`
         (the last that trained the run), `role` and `seed`, with tasks `task`, `state` (`complete`,
-        `stopped` before its last step, or the kind of failure), `steps` (reached), `value` (by the objective; one
-        `value_METRIC` for each of several; none of a failed run; of a test run where it counts),
-        `origin`, `environment_steps`, `wall_seconds`, `peak_memory_mb`, and `params_NAME` for each
-        hyperparameter, empty where it is not active.
+        `stopped` before its last step, or the kind of failure), `steps` (reached), `value` (by the
+        objective; one `value_METRIC` for each of several; none of a failed run; of a test run where
+        it counts), `origin`, `environment_steps`, `wall_seconds`, `peak_memory_mb`, and
+        `params_NAME` for each hyperparameter, empty where it is not active.
 
         If the study has a folder, it is read from there, as it stands now.
 
