@@ -44,6 +44,7 @@ from autorl.study.setup import (
     trainer_loader,
 )
 from autorl.study.spec import OptimizerSection, Spec
+from autorl.testing.segments import prove
 
 _DRY_RUN = "autorl.optimizers.dry_run:DryRun"
 _PROBES = 256
@@ -107,6 +108,7 @@ class Plan:
         checkpoints: how many outlive the study at most, besides those the optimizer may still
             resume.
         idle: how busy the workers will be; None where nothing waits.
+        proven: what short runs have shown of classes of the user's, in lines.
         confirmed: what explores and what confirms, of adaptive seeds; None of others.
     """
 
@@ -127,6 +129,7 @@ class Plan:
     checkpoints: int
     workers: int
     idle: IdleShare | None
+    proven: tuple[str, ...]
     confirmed: Confirmed | None
 
     @property
@@ -222,6 +225,7 @@ def make_plan(spec: Spec) -> Plan:
         checkpoints=_kept(spec, test, search),
         workers=workers,
         idle=idle,
+        proven=_proven(spec, load),
         confirmed=confirmed,
     )
 
@@ -419,6 +423,20 @@ def _cautions(spec: Spec, load: Load) -> list[str]:
     notes = [note for trainer in loaded for note in trainer.data_notes(environment)]
     # Several algorithms of one study read the same data: each note once.
     return [*cautions_before(spec), *dict.fromkeys(notes)]
+
+
+def _proven(spec: Spec, load: Load) -> tuple[str, ...]:
+    """Train short runs of the classes that trainers take by path."""
+    environment = spec.environment.resolve()
+    lines = []
+    for algorithm, trainer in spec.trainers.items():
+        short = load(trainer).short_run(environment, spec.spaces[algorithm].default())
+        if short is not None:
+            try:
+                lines.append(prove(short, environment))
+            except InputError as error:
+                raise spec.located(error) from None
+    return tuple(lines)
 
 
 def _light(spec: Spec) -> Spec:

@@ -33,7 +33,7 @@ _Rows = list[tuple[str, str]]
 def plan_text(plan: Plan) -> str:
     """Write the plan as a screen of text."""
     spec = plan.spec
-    rows = [*_study_rows(spec), *_work_rows(plan)]
+    rows = [*_study_rows(spec), *(("proven", line) for line in plan.proven), *_work_rows(plan)]
     workers = str(plan.workers)
     if not (plan.open_ended or spec.asynchronous):
         workers += f": {idle_text(plan.idle, plan.workers, learns=plan.learns)}"
@@ -230,6 +230,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "rungs": list(plan.rungs),
         "schedule": list(plan.outline),
         "cautions": list(plan.cautions),
+        "proven": list(plan.proven),
         "exact": plan.exact,
         "open_ended": plan.open_ended,
         "search": vars(plan.search),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autorl.testing.optimizers import OptimizerConformance
+    from autorl.testing.segments import Case
     from autorl.testing.simulation import MovingOptimum, Simulation, replayed, simulate
-    from autorl.testing.trainers import Case, TrainerConformance
+    from autorl.testing.trainers import TrainerConformance
     from autorl.testing.virtual import VirtualWorkers
 
 __all__ = [
@@ -30,13 +31,13 @@ __all__ = [
 ]
 
 _HOME = {name: "simulation" for name in ("MovingOptimum", "Simulation", "replayed", "simulate")}
-_HOME |= {"Case": "trainers", "TrainerConformance": "trainers"}
+_HOME |= {"Case": "segments", "TrainerConformance": "trainers"}
 _HOME |= {"OptimizerConformance": "optimizers", "VirtualWorkers": "virtual"}
 
 if sys.modules.get("pytest") is not None:
     # A failed assertion of a kit shows its values, as one of a test module does.
     sys.modules["pytest"].register_assert_rewrite(
-        "autorl.testing.optimizers", "autorl.testing.trainers"
+        "autorl.testing.optimizers", "autorl.testing.segments", "autorl.testing.trainers"
     )
 
 

@@ -15,129 +15,14 @@ import hashlib
 import importlib.util
 import math
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autorl.core.types import (
-    Checkpoint,
-    Config,
-    EnvironmentSpec,
-    InputError,
-    Outcome,
-    Report,
-    Segment,
-    SegmentId,
-    Status,
-    StorageError,
-    TrainerSpec,
-)
+from autorl.core.types import Checkpoint, Config, InputError, Report, Status, StorageError
 from autorl.store import checkpoints
+from autorl.testing.segments import OTHER_SEED, Case, Runner, check_change, check_halves, metrics
 from autorl.trainers import load
-from autorl.trainers.contract import Trainer
-
-
-@dataclass(frozen=True)
-class Case:
-    """A training that the tests run.
-
-    Attributes:
-        trainer: as in a study file: its name and options.
-        environment: as in a study file.
-        configs: two valid configurations; they differ only in hyperparameters that a continued
-            segment may change.
-        horizon: nominal steps of a whole run; half of it must be a step the trainer can be cut at.
-        episodes: of an evaluation.
-        fixed: a hyperparameter and a new value that a continued segment may not take; None if all
-            may change.
-        passes: whether a run goes on to the first cut at or after its last nominal step, not to the
-            last one before.
-        resumable: whether the trainer continues from checkpoints.
-        stochastic: whether different seeds must give different results.
-    """
-
-    trainer: TrainerSpec
-    environment: EnvironmentSpec = field(default_factory=EnvironmentSpec)
-    configs: tuple[Config, Config] = (Config(), Config())
-    horizon: int = 256
-    episodes: int = 2
-    fixed: tuple[str, Any] | None = None
-    passes: bool = False
-    resumable: bool = True
-    stochastic: bool = True
-
-
-SEED = 3
-OTHER_SEED = 4
-
-
-class Runner:
-    """Runs segments of a case, once each: trainings are the kit's cost."""
-
-    def __init__(self, case: Case, folder: Path) -> None:
-        self.case = case
-        self.folder = folder
-        self.trainer: Trainer = load(case.trainer)
-        self._runs: dict[str, Outcome] = {}
-        self._numbers: dict[str, int] = {}
-
-    def id_of(self, name: str) -> SegmentId:
-        """The identity of the segment with a name."""
-        return SegmentId(self._numbers.setdefault(name, len(self._numbers)), SEED)
-
-    def segment(self, name: str, **changes: Any) -> Segment:
-        """Describe a whole run of the first configuration, saved, with `changes`."""
-        case = self.case
-        uncut = Segment(
-            id=self.id_of(name),
-            trainer=case.trainer,
-            environment=case.environment,
-            config=case.configs[0],
-            seed=SEED,
-            role="tuning",
-            until=case.horizon,
-            horizon=case.horizon,
-            evaluate_at=(case.horizon // 2, case.horizon),
-            episodes=case.episodes,
-            save=case.resumable,
-            folder=str(self.folder / name),
-        )
-        return replace(uncut, **changes)
-
-    def run(self, name: str, **changes: Any) -> Outcome:
-        """Train a segment, once per name."""
-        if name not in self._runs:
-            self._runs[name] = self.train(self.segment(name, **changes))
-        return self._runs[name]
-
-    def train(
-        self, segment: Segment, report: Callable[[Report], None] = lambda report: None
-    ) -> Outcome:
-        return self.trainer.train(segment, report)
-
-    def first_half(self) -> Outcome:
-        half = self.case.horizon // 2
-        return self.run("first-half", until=half, evaluate_at=(half,))
-
-    def second_half(self, name: str = "second-half", **changes: Any) -> Outcome:
-        """Continue the first half to the horizon."""
-        first = self.first_half()
-        assert first.checkpoint is not None, (
-            "a resumable trainer returned no checkpoint for save=True"
-        )
-        continuation: dict[str, Any] = {
-            "parent": first.checkpoint,
-            "start": first.reached,  # not the nominal half: a rollout may end before it
-            "evaluate_at": (self.case.horizon,),
-        }
-        return self.run(name, **continuation | changes)
-
-
-def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:
-    return [(report.step, dict(report.metrics)) for report in outcome.reports]
 
 
 def fingerprint(folder: str | Path) -> dict[str, str]:
@@ -238,10 +123,7 @@ class TrainerConformance:
 
     def test_n_plus_n_steps_equal_2n(self, runner: Runner) -> None:
         needs(self.case.resumable, "the case says it does not continue from checkpoints")
-        assert metrics(runner.first_half()) + metrics(runner.second_half()) == metrics(
-            runner.run("whole")
-        )
-        assert runner.second_half().reached == runner.run("whole").reached
+        check_halves(runner)
 
     def test_when_it_is_evaluated_changes_nothing(self, runner: Runner) -> None:
         sparse = runner.run("sparse", evaluate_at=(self.case.horizon,), save=False)
@@ -249,12 +131,8 @@ class TrainerConformance:
 
     def test_a_change_of_configuration_is_applied_and_read_back(self, runner: Runner) -> None:
         first, second = self.case.configs
-        changed = {name: value for name, value in second.items() if first.get(name) != value}
-        needs(self.case.resumable and changed, "nothing can change")
-        assert all(name in runner.trainer.changes for name in changed)
-        outcome = runner.second_half("changed", config=second)
-        assert {name: outcome.applied[name] for name in changed} == changed
-        assert metrics(outcome) != metrics(runner.second_half())
+        needs(self.case.resumable and first != second, "nothing can change")
+        assert metrics(check_change(runner)) != metrics(runner.second_half())
 
     def test_a_change_of_anything_else_is_refused(self, runner: Runner) -> None:
         if not (self.case.resumable and self.case.fixed):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError
 from autorl.store.outputs import zip_target
 from autorl.trainers.contract import ExportedModel, Trainer
-from autorl.trainers.sb3.algorithms import ALGORITHMS
+from autorl.trainers.sb3.algorithms import named_algorithm
 from autorl.trainers.shared import search_folders
 
 _NORMALISER = ".vecnormalize.pkl"
@@ -90,7 +90,7 @@ class AgentTrainer(Trainer):
                 trainer.
         """
         try:
-            algorithm = ALGORITHMS[self.name].load_class()
+            algorithm = named_algorithm(self.name, self.kwargs).load_class()
         except ImportError as error:
             message = 'a model needs Stable-Baselines3: pip install "autorl[sb3]"'
             raise InputError(message) from error

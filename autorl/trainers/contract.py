@@ -68,6 +68,21 @@ class ExportedModel:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ShortRun:
+    """A run that shows within seconds whether a class of the user's can be cut and continued.
+
+    Attributes:
+        trainer: its name and options.
+        config: hyperparameters by name.
+        steps: of the run; half of them is a step it can be cut at.
+    """
+
+    trainer: TrainerSpec
+    config: Config
+    steps: int
+
+
 class AnyChange(Mapping[str, Change]):
     """The `changes` of a trainer that takes every configuration as it comes.
 
@@ -153,6 +168,13 @@ class Trainer:
 
         Asked once, of the default configuration.
         """
+
+    def short_run(self, environment: EnvironmentSpec, config: Config) -> ShortRun | None:
+        """Describe a short run of a configuration, where options name an algorithm's class.
+
+        A dry run trains it. None where all code that trains is a library's or this package's.
+        """
+        return None
 
     def check_objective(
         self,

@@ -104,7 +104,7 @@ def trained(name, folder, environment, until=96, config=None, **kwargs):
 def test_start_spaces_have_names_the_algorithm_takes(name):
     names = load_space(f"sb3/{name}").names
     bases = {part.removesuffix(".shape").removesuffix(".end") for part in names}
-    assert bases <= hyperparameter_names(name)
+    assert bases <= hyperparameter_names(ALGORITHMS[name])
 
 
 @pytest.mark.parametrize("name", NAMES)

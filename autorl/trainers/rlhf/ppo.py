@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from autorl.core.types import Config, EnvironmentSpec, Outcome, Report, Segment
+from autorl.core.types import (
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    TrainerSpec,
+)
 from autorl.trainers.contract import Change
 from autorl.trainers.language.ppo import settings as ppo_settings
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
@@ -27,6 +35,11 @@ class PPOTrainer(RLHFTrainer):
 
     measures = ppo_settings.MEASURES
     grouped = False  # it holds completions of a batch against each other, not those of one prompt
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        super().__init__(spec)
+        for name in {"algorithm_class", "data"} & spec.kwargs.keys():
+            raise InputError(f"{self.title} takes no {name}", key=f"trainer.kwargs.{name}")
 
     @property
     def preload(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class Guard:
         )
 
 
-OPTIONS = ("guard", "data", "device")
+OPTIONS = ("guard", "data", "device", "algorithm_class")
 """Options of a trainer that are no hyperparameters."""
 _SAME_AS = {
     "gamma_ratio": ("simpo_gamma",),

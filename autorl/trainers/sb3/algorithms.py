@@ -8,15 +8,17 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from autorl.core.types import InputError
 from autorl.trainers.contract import Change
-from autorl.trainers.shared import ENVIRONMENT, schedule_parts
+from autorl.trainers.sb3.named_classes import named_class
+from autorl.trainers.shared import ENVIRONMENT, schedule_parts, search_folders
 
 OPTIONS = (
+    "algorithm_class",
     "policy",
     "policy_kwargs",
     "deterministic",
@@ -182,53 +184,90 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
+def named_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
+    """Return an algorithm, or the subclass of it that `algorithm_class` names.
+
+    The subclass inherits everything; what its own constructor takes is built anew around restored
+    weights.
+
+    Raises:
+        InputError: it cannot be imported, or is no subclass.
+    """
+    algorithm = ALGORITHMS[name]
+    target = options.get("algorithm_class")
+    if target is None:
+        return algorithm
+    key = "trainer.kwargs.algorithm_class"
+    base = f"{algorithm.library}:{algorithm.class_name}"
+    named_class(
+        str(target), key, base=base, example="my_algorithms:MyPPO", folders=search_folders(options)
+    )
+    module, _, class_name = target.partition(":")
+    subclass = replace(algorithm, library=module, class_name=class_name)
+    own = constructor_names(subclass) - constructor_names(algorithm)
+    return replace(subclass, rebuild=(*algorithm.rebuild, *sorted(own)))
+
+
+def _parameters(algorithm: Algorithm) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a constructor, by name.
+
+    One that hands keywords on takes those of the class above it too.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for owner in algorithm.load_class().__mro__:
+        if "__init__" not in vars(owner):
+            continue
+        parameters = inspect.signature(owner.__init__).parameters
+        kinds = {item.kind for item in parameters.values()}
+        found = {n: p for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD} | found
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return found
+
+
 @cache
-def constructor_names(name: str) -> frozenset[str]:
+def constructor_names(algorithm: Algorithm) -> frozenset[str]:
     """Return the hyperparameters that an algorithm's constructor takes."""
-    signature = inspect.signature(ALGORITHMS[name].load_class().__init__)
-    return frozenset(signature.parameters) - _RESERVED - _NOT_NAMES
+    return frozenset(_parameters(algorithm)) - _RESERVED - _NOT_NAMES
 
 
 @cache
-def policy_names(name: str) -> frozenset[str]:
+def policy_names(algorithm: Algorithm) -> frozenset[str]:
     """Return the hyperparameters that an algorithm's networks take.
 
     For example `net_arch`, `ortho_init`, `n_critics`.
     """
-    algorithm = ALGORITHMS[name]
     policy = algorithm.load_class().policy_aliases[algorithm.policy_name("Mlp")]
     return (
         frozenset(inspect.signature(policy.__init__).parameters)
         - _NOT_NAMES
-        - constructor_names(name)
+        - constructor_names(algorithm)
     )
 
 
 @cache
-def hyperparameter_names(name: str) -> frozenset[str]:
+def hyperparameter_names(algorithm: Algorithm) -> frozenset[str]:
     """Return every hyperparameter a configuration of an algorithm may hold."""
-    noise = _NOISE if name in ("td3", "ddpg") else ()
-    return constructor_names(name) | policy_names(name) | {*_ADDED, *noise}
+    noise = _NOISE if "noise_std" in algorithm.apply else ()
+    return constructor_names(algorithm) | policy_names(algorithm) | {*_ADDED, *noise}
 
 
 @cache
-def constructor_default(name: str, hyperparameter: str) -> Any:
-    """Return SB3's own default."""
-    return (
-        inspect.signature(ALGORITHMS[name].load_class().__init__).parameters[hyperparameter].default
-    )
+def constructor_default(algorithm: Algorithm, hyperparameter: str) -> Any:
+    """Return the library's own default."""
+    return _parameters(algorithm)[hyperparameter].default
 
 
-def steps_per_cut(name: str, values: Mapping[str, object], n_envs: int) -> int:
+def steps_per_cut(algorithm: Algorithm, values: Mapping[str, object], n_envs: int) -> int:
     """Return the environment steps between two cuts: one rollout.
 
     Training can be cut at both of its ends.
     """
-    length = "n_steps" if ALGORITHMS[name].on_policy else "train_freq"
+    length = "n_steps" if algorithm.on_policy else "train_freq"
     value: Any = values.get(length)
     if value is None:
         # Read from Stable-Baselines3, so that a cut follows the version that is installed.
-        value = constructor_default(name, length)
+        value = constructor_default(algorithm, length)
     if isinstance(value, list | tuple):
         # Stable-Baselines3 has two units, steps and episodes.
         if value[1] != "step":

@@ -15,7 +15,6 @@ import gymnasium as gym
 from autorl.core.plain_text import printable, shortened
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers import _streams as streams
-from autorl.trainers.sb3.algorithms import ALGORITHMS
 from autorl.trainers.sb3.environments import SpacesOnly, normaliser
 from autorl.trainers.sb3.named_classes import make_callbacks
 from autorl.trainers.sb3.settings import Settings
@@ -53,8 +52,7 @@ def check_model(
             venv: Any = DummyVecEnv([lambda: SpacesOnly(*spaces)] * n_envs)
             options = normaliser(environment, float(settings.at(0, 1).get("gamma", 0.99)))
             # A million images would take the driver's memory.
-            on_policy = ALGORITHMS[settings.algorithm].on_policy
-            changes = {} if on_policy else {"buffer_size": n_envs}
+            changes = {} if settings.of.on_policy else {"buffer_size": n_envs}
             # The GPU is for the segments.
             model = build_model(settings, venv, options, device="cpu", **changes)
             # A features extractor whose `features_dim` is wrong can be built, but cannot act.
@@ -82,7 +80,7 @@ def build_model(
     arguments = settings.constructor(venv.observation_space, venv.action_space) | changes
     if normalisation is not None:
         venv = VecNormalize(venv, **normalisation)
-    return ALGORITHMS[settings.algorithm].load_class()(env=venv, **arguments)
+    return settings.of.load_class()(env=venv, **arguments)
 
 
 def _located(error: Exception, settings: Settings) -> InputError:

@@ -29,7 +29,6 @@ from autorl.trainers.sb3.settings import noises, optimizers
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
-    from stable_baselines3.common.buffers import ReplayBuffer
     from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 saved_state.OBJECTS["RunningMeanStd"] = RunningMeanStd
@@ -46,6 +45,7 @@ _STATISTICS = ("obs_rms", "ret_rms", "returns", "old_reward", "old_obs")
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 # The last is what a normaliser made the first from: replay buffers hold it unnormalised.
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
+_EPISODES = "_current_ep_start"
 _ENTROPY_OPTIMIZER = "ent_coef_optimizer"
 _ENTROPY = "log_ent_coef"
 
@@ -73,7 +73,7 @@ def save(
         "parameters": model.get_parameters(),
         _ENTROPY: None if learned is None else learned.detach(),
         "normaliser": _normaliser_state(model.get_vec_normalize_env()),
-        "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
+        "counters": {name: getattr(model, name) for name in _counters(model)},
         "latest": {name: getattr(model, name) for name in _LATEST},
         "memory": _memory(model),
         # Wrappers may have put more beside return and length.
@@ -157,7 +157,7 @@ def restore_counters(model: BaseAlgorithm, saved: Mapping[str, Any]) -> None:
 
     Schedules are functions of them.
     """
-    for name in _COUNTERS:
+    for name in _counters(model):
         if name in saved["counters"]:
             setattr(model, name, saved["counters"][name])
 
@@ -208,6 +208,8 @@ def end_episodes(model: BaseAlgorithm) -> None:
     buffer.dones[latest] = 1.0
     if buffer.handle_timeout_termination:
         buffer.timeouts[latest] = 1.0
+    if hasattr(buffer, _EPISODES):
+        buffer.truncate_last_trajectory()
 
 
 def restore_latest(model: Any, saved: Mapping[str, Any], *, same_episodes: bool) -> None:
@@ -252,6 +254,12 @@ def _memory(model: BaseAlgorithm) -> list[torch.Tensor]:
     return [state for pair in getattr(model, "_last_lstm_states", ()) for state in pair]
 
 
+def _counters(model: BaseAlgorithm) -> list[str]:
+    """List the attributes that training counts in, those a subclass names too."""
+    own = getattr(model, "saved_attributes", ())
+    return [name for name in (*_COUNTERS, *own) if hasattr(model, name)]
+
+
 def _is_plain(value: object) -> bool:
     return type(value) in (bool, int, float, str) or isinstance(value, np.generic)
 
@@ -270,7 +278,7 @@ def _generators(model: BaseAlgorithm) -> list[Any]:
     return [part.np_random.bit_generator for part in parts]
 
 
-def _buffer_state(buffer: ReplayBuffer) -> dict[str, Any]:
+def _buffer_state(buffer: Any) -> dict[str, Any]:
     """Return the filled part of a replay buffer.
 
     A buffer of a million steps that holds a thousand costs a thousand. The next row is filled too,
@@ -278,10 +286,14 @@ def _buffer_state(buffer: ReplayBuffer) -> dict[str, Any]:
     """
     rows = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)
     arrays = {name: array[:rows] for name, array in _rows(buffer).items()}
-    return {"pos": buffer.pos, "full": buffer.full, "arrays": arrays}
+    state = {"pos": buffer.pos, "full": buffer.full, "arrays": arrays}
+    if hasattr(buffer, _EPISODES):  # of hindsight replay, whose `infos` are objects
+        state[_EPISODES] = getattr(buffer, _EPISODES)
+        state["infos"] = buffer.infos[:rows].tolist() if buffer.copy_info_dict else []
+    return state
 
 
-def _restore_buffer(buffer: ReplayBuffer, state: Mapping[str, Any]) -> None:
+def _restore_buffer(buffer: Any, state: Mapping[str, Any]) -> None:
     """Fill a new replay buffer.
 
     Raises:
@@ -294,11 +306,14 @@ def _restore_buffer(buffer: ReplayBuffer, state: Mapping[str, Any]) -> None:
         if saved.shape != filled.shape or saved.dtype != filled.dtype:
             raise ValueError(f"{name} has another shape or type")
         filled[:] = saved
+    if _EPISODES in state:
+        setattr(buffer, _EPISODES, state[_EPISODES])
+        buffer.infos[: len(state["infos"])] = state["infos"]
     buffer.pos = state["pos"]
     buffer.full = state["full"]
 
 
-def _rows(buffer: ReplayBuffer) -> dict[str, Any]:
+def _rows(buffer: Any) -> dict[str, Any]:
     """Return the arrays of a replay buffer, whose first axis counts steps.
 
     Observations of several parts have an array each.
@@ -312,5 +327,9 @@ def _rows(buffer: ReplayBuffer) -> dict[str, Any]:
     return {
         name: array
         for name, array in named.items()
-        if isinstance(array, np.ndarray) and array.ndim and len(array) == buffer.buffer_size
+        if isinstance(array, np.ndarray)
+        and array.ndim
+        and len(array) == buffer.buffer_size
+        and array.dtype != object
+        and name != _EPISODES
     }

@@ -17,7 +17,7 @@ from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
-from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES, constructor_names, policy_names
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
 from autorl.trainers.shared import base_name
@@ -66,6 +66,7 @@ def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Spli
     n_envs = run.environment.get("n_envs", 1)
     if family == "population":
         return _of_engine(algorithm, run, torch, n_envs)
+    of_library = ALGORITHMS[algorithm]
     places = Split({}, [], {}, int(run.config.get("n_envs", n_envs)), _task_notes(run))
     for name, value in run.config.items():
         if base_name(name) != name or name == "n_envs":
@@ -74,10 +75,13 @@ def split(run: TrainedRun, torch: str, class_code: Callable[[Any], str]) -> Spli
         if name in ("activation", *POLICY_CLASSES):
             argument = "activation_fn" if name == "activation" else name
             places.policy.append(f"{argument}={class_code(value)}")
-        elif name in policy_names(algorithm):
+        elif name in policy_names(of_library):
             written = layers(value) if name == "net_arch" else plain(value)
             places.policy.append(f"{name}={written!r}")
-        elif name not in constructor_names(algorithm):
+        # What a subclass takes beside them is known where it can be imported.
+        elif name not in constructor_names(of_library) and not run.trainer.kwargs.get(
+            "algorithm_class"
+        ):
             places.further[name] = plain(value)
         elif shape == "constant":
             places.constructor[name] = plain(value)

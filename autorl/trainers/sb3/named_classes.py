@@ -82,6 +82,14 @@ def policy_class(name: str, value: object, folders: Sequence[str] = ()) -> Any:
     return named_class(value, key, base=base, example=example, folders=folders)
 
 
+def replay_class(value: object, folders: Sequence[str] = ()) -> Any:
+    """Import the class of a replay memory, such as `stable_baselines3:HerReplayBuffer`."""
+    base = "stable_baselines3.common.buffers:ReplayBuffer"
+    example = "stable_baselines3:HerReplayBuffer"
+    key = "trainer.kwargs.replay_buffer_class"
+    return named_class(str(value), key, base=base, example=example, folders=folders)
+
+
 def with_arguments(entries: object, key: str) -> list[tuple[str, dict[str, Any]]]:
     """Read a list of `module:Class` and `{module:Class: {argument: value}}`.
 

@@ -20,15 +20,22 @@ from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers.contract import FixedValue
 from autorl.trainers.sb3.algorithms import (
-    ALGORITHMS,
     CALLABLES,
     OPTIONS,
     SCHEDULED,
+    Algorithm,
     constructor_names,
     hyperparameter_names,
+    named_algorithm,
     policy_names,
 )
-from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name, named_class, policy_class
+from autorl.trainers.sb3.named_classes import (
+    POLICY_CLASSES,
+    is_name,
+    named_class,
+    policy_class,
+    replay_class,
+)
 from autorl.trainers.shared import ENVIRONMENT, base_name, check_names, search_folders
 from autorl.trainers.trained_task import beside_task, made_of, of_task, trained_task
 
@@ -80,9 +87,10 @@ class Settings:
         config: Mapping[str, object],
         normaliser_follows: bool = True,
     ) -> None:
-        check_hyperparameters(algorithm, kwargs, OPTIONS, "trainer.kwargs")
-        check_hyperparameters(algorithm, config)
         self.algorithm = algorithm
+        self.of = named_algorithm(algorithm, kwargs)
+        check_hyperparameters(algorithm, self.of, kwargs, OPTIONS, "trainer.kwargs")
+        check_hyperparameters(algorithm, self.of, config)
         self.normaliser_follows = normaliser_follows
         self.options: dict[str, Any] = {name: kwargs[name] for name in OPTIONS if name in kwargs}
         self.folders = search_folders(self.options)
@@ -116,11 +124,15 @@ class Settings:
         """
         start = self.at(0, 1)
         arguments: dict[str, Any] = {
-            name: plain(start[name]) for name in constructor_names(self.algorithm) & set(start)
+            name: plain(start[name]) for name in constructor_names(self.of) & set(start)
         }
         if isinstance(arguments.get("train_freq"), list):
             # Stable-Baselines3 takes a list for a number of steps: only a tuple has a unit.
             arguments["train_freq"] = tuple(arguments["train_freq"])
+        if "replay_buffer_class" in arguments:
+            arguments["replay_buffer_class"] = replay_class(
+                start["replay_buffer_class"], self.folders
+            )
         for name in set(self.scheduled) & set(CALLABLES):
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
@@ -214,21 +226,20 @@ class Settings:
 
     def _policy(self, observation_space: gym.Space[object]) -> Any:
         """Return the name of the library's policy, or the user's class."""
-        of_algorithm = ALGORITHMS[self.algorithm]
-        policy = self.options.get("policy") or of_algorithm.policy_name(
+        policy = self.options.get("policy") or self.of.policy_name(
             observation_kind(observation_space)
         )
         key = "trainer.kwargs.policy"
         if is_name(policy):
             base = "stable_baselines3.common.policies:BasePolicy"
             return named_class(policy, key, base=base, folders=self.folders)
-        check_names([policy], of_algorithm.load_class().policy_aliases, "policy", key)
+        check_names([policy], self.of.load_class().policy_aliases, "policy", key)
         return policy
 
     def _policy_kwargs(self, values: Mapping[str, object]) -> dict[str, Any]:
         # A copy: Stable-Baselines3 adds to it.
         kwargs: dict[str, Any] = plain(self.options.get("policy_kwargs", FrozenMap()))
-        kwargs |= {name: plain(values[name]) for name in policy_names(self.algorithm) & set(values)}
+        kwargs |= {name: plain(values[name]) for name in policy_names(self.of) & set(values)}
         if "activation" in values:
             kwargs["activation_fn"] = values["activation"]
         if "net_arch" in kwargs:
@@ -267,12 +278,17 @@ def fixed_values(kwargs: Mapping[str, object]) -> tuple[FixedValue, ...]:
 
 
 def check_hyperparameters(
-    algorithm: str, names: Iterable[str], options: Sequence[str] = (), key: str = "space"
+    algorithm: str,
+    of: Algorithm,
+    names: Iterable[str],
+    options: Sequence[str] = (),
+    key: str = "space",
 ) -> None:
     """Check that the algorithm has every hyperparameter, and its schedule.
 
     Args:
         algorithm: `ppo`, `sac`, ...
+        of: that, or a subclass.
         names: of hyperparameters, perhaps of options.
         options: that are allowed too.
         key: of the study file.
@@ -280,7 +296,7 @@ def check_hyperparameters(
     Raises:
         InputError: it does not have one.
     """
-    allowed = hyperparameter_names(algorithm) | set(options)
+    allowed = hyperparameter_names(of) | set(options)
     what = f"{'option or ' if options else ''}hyperparameter of sb3/{algorithm}"
     for name in names:
         base = base_name(name)
@@ -439,6 +455,8 @@ def _comparable(name: str, value: Any) -> Any:
             return activation(value)
         case "features_extractor_class" | "optimizer_class":
             return policy_class(name, value)
+        case "replay_buffer_class":
+            return replay_class(value)
         case "net_arch":
             return layers(value)
         case "noise_type":

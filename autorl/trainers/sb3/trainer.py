@@ -40,12 +40,19 @@ from autorl.core.types import (
 )
 from autorl.trainers import _streams as streams
 from autorl.trainers.agents import AgentTrainer
-from autorl.trainers.contract import Change, ExportedModel, FixedValue
+from autorl.trainers.contract import Change, ExportedModel, FixedValue, ShortRun
 from autorl.trainers.environment_state import SPACES
 from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.saved_state import load_parent
 from autorl.trainers.sb3 import checkpoint
-from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
+from autorl.trainers.sb3.algorithms import (
+    ALGORITHMS,
+    CONTRIB,
+    OPTIONS,
+    constructor_default,
+    constructor_names,
+    steps_per_cut,
+)
 from autorl.trainers.sb3.building import build_model, check_model
 from autorl.trainers.sb3.environments import (
     check_vec_env,
@@ -82,13 +89,16 @@ from autorl.trainers.shared import (
 )
 from autorl.trainers.trained_task import check_agent_fits, faults_of_space, trained_task
 
+_SHORT = {"n_steps": 16, "batch_size": 16, "learning_starts": 1_000, "buffer_size": 10_000}
+"""Most of each in a short run; episodes of hindsight replay are to end before it learns."""
 _OBSERVATIONS = tuple(kind.__name__ for kind in SPACES)
 
 
 class SB3Trainer(AgentTrainer):
     """Runs segments of one SB3 algorithm.
 
-    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy`
+    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration),
+    `algorithm_class` (a subclass of the algorithm's class as `module:Class`), `policy`
     (MlpPolicy, CnnPolicy, MultiInputPolicy, or `module:Class`; by default what the observations
     need), `policy_kwargs` (features extractor, optimizer and activation as `module:Class`),
     `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (csv,
@@ -99,10 +109,9 @@ class SB3Trainer(AgentTrainer):
 
     def __init__(self, spec: TrainerSpec) -> None:
         self.name = spec.name.partition("/")[2]
-        self.algorithm = ALGORITHMS[self.name]
         self.kwargs = spec.kwargs
-        # For its errors: wrong options are said before anything trains.
-        Settings(self.name, self.kwargs, {})
+        # Its errors too: wrong options are said before anything trains.
+        self.algorithm = Settings(self.name, self.kwargs, {}).of
         self.logs = read_formats(spec.kwargs.get("logs"))
         self.folders = search_folders(spec.kwargs)
 
@@ -119,7 +128,7 @@ class SB3Trainer(AgentTrainer):
 
         Its actions, and every name, must be what the algorithm takes.
         """
-        check_hyperparameters(self.name, frozenset(hyperparameters))
+        check_hyperparameters(self.name, self.algorithm, frozenset(hyperparameters))
         check_vec_env(environment)
         trained_task(environment, dict.fromkeys(sorted(hyperparameters)))
         suite = suite_of(environment.id or "")
@@ -175,6 +184,23 @@ class SB3Trainer(AgentTrainer):
         if is_game(environment):
             check_agents(environment, env.get_wrapper_attr("agents"), n_envs)
         check_model(settings, spaces, environment, n_envs)
+
+    def short_run(self, environment: EnvironmentSpec, config: Config) -> ShortRun | None:
+        """Describe a run of two halves, each with updates, on small rollouts and memories."""
+        if "algorithm_class" not in self.kwargs:
+            return None
+        taken = constructor_names(self.algorithm)
+        values = {name: constructor_default(self.algorithm, name) for name in taken & _SHORT.keys()}
+        values |= {**self.kwargs, **config}
+        small = {name: min(values[name], most) for name, most in _SHORT.items() if name in taken}
+        rollout = steps_per_cut(
+            self.algorithm, {**values, **small}, self.n_envs(config, environment)
+        )
+        half = (small.get("learning_starts", 0) // rollout + 4) * rollout
+        # The losses tell apart what returns do not.
+        options = FrozenMap({**self.kwargs, "logs": run_logs.METRICS})
+        trainer = TrainerSpec(f"sb3/{self.name}", options)
+        return ShortRun(trainer, Config({**config, **small}), 2 * half)
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return fixed_values(self.kwargs)
@@ -239,7 +265,9 @@ class SB3Trainer(AgentTrainer):
         return int(number)
 
     def _rollout(self, config: Mapping[str, object], environment: EnvironmentSpec) -> int:
-        return steps_per_cut(self.name, {**self.kwargs, **config}, self.n_envs(config, environment))
+        return steps_per_cut(
+            self.algorithm, {**self.kwargs, **config}, self.n_envs(config, environment)
+        )
 
 
 @dataclass
@@ -276,7 +304,7 @@ class _Run:
         seed = segment.seed
         n_envs = self.trainer.n_envs(segment.config, segment.environment)
         # 1. what the run is: rollout, random streams, the checkpoint it continues
-        self.rollout = steps_per_cut(self.trainer.name, self.settings.values, n_envs)
+        self.rollout = steps_per_cut(self.trainer.algorithm, self.settings.values, n_envs)
         length = "n_steps" if self.trainer.algorithm.on_policy else "train_freq"
         check_rollout({length: self.rollout // n_envs, "n_envs": n_envs}, segment)
         keys = () if segment.fork is None else (segment.fork,)

@@ -20,6 +20,7 @@ from autorl.core.plain_text import one_of
 from autorl.core.types import InputError
 from autorl.trainers.contract import Change
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
+from autorl.trainers.sb3.named_classes import named_class
 from autorl.trainers.shared import schedule_parts
 
 NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
@@ -119,11 +120,13 @@ class Method:
         data: what it is trained on: prompts with a reward, pairs, single labelled completions,
             plain completions, or pairs for a scalar reward model (`ranking`).
         module: where its classes are.
+        subclass: of its trainer, as `module:Class`; empty: that itself.
     """
 
     name: str
     data: Data
     module: str
+    subclass: str = ""
 
     @property
     def learns_from(self) -> tuple[str, ...]:
@@ -164,6 +167,11 @@ class Method:
         """How a continued run may change each hyperparameter, parts of schedules included."""
         changes: dict[str, Change] = dict.fromkeys(_OPTIMIZER, "apply")
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
+        if self.subclass:
+            own, of_trl = (
+                set(made.__dataclass_fields__) for made in (self.classes()[1], self._classes()[1])
+            )
+            changes |= dict.fromkeys(own - of_trl, "rebuild")
         if self.online:
             changes |= dict.fromkeys(REWARD_CHANGES, "rebuild")
         parts = schedule_parts(name for name in self.scheduled if name in changes)
@@ -172,6 +180,23 @@ class Method:
 
     def classes(self) -> tuple[Any, Any]:
         """Return the trainer and its configuration class.
+
+        The configuration of a subclass `MyTrainer` is `MyConfig` of its module, if there is one.
+
+        Raises:
+            InputError: as below, or the subclass cannot be imported or is none.
+        """
+        trainer, config = self._classes()
+        if not self.subclass:
+            return trainer, config
+        key = "trainer.kwargs.algorithm_class"
+        base = f"{trainer.__module__}:{trainer.__name__}"
+        named = named_class(self.subclass, key, base=base, example="my_trainers:MyDPOTrainer")
+        stem = self.subclass.partition(":")[2].removesuffix("Trainer")
+        return named, getattr(sys.modules[named.__module__], f"{stem}Config", config)
+
+    def _classes(self) -> tuple[Any, Any]:
+        """Return TRL's own classes.
 
         Raises:
             InputError: the installed TRL has no such trainer, which names those it has, or lacks a
@@ -196,7 +221,7 @@ class Method:
         return getattr(module, trainer), getattr(module, config)
 
 
-def find(name: str, data: str | None = None) -> Method:
+def find(name: str, data: str | None = None, subclass: str = "") -> Method:
     """Return the method of that name, stable or experimental.
 
     Nothing is imported for those known here.
@@ -206,7 +231,7 @@ def find(name: str, data: str | None = None) -> Method:
             it is trained on is not known, or `data` names nothing there is.
     """
     if name in STABLE:
-        return Method(name, STABLE[name], "trl")
+        return Method(name, STABLE[name], "trl", subclass)
     if name in _NO_TASK_HAS:
         how = "start a script of TRL by the trainer `command`"
         raise InputError(f"trl/{name} needs {_NO_TASK_HAS[name]}: {how}", key="trainer")
@@ -222,7 +247,8 @@ def find(name: str, data: str | None = None) -> Method:
                 f"what trl/{name} is trained on is not known: say it with `data`, one of {allowed}"
             )
         raise InputError(message, key="trainer.kwargs.data")
-    return Method(name, chosen, f"trl.experimental.{name}")  # type: ignore[arg-type]
+    module = f"trl.experimental.{name}"
+    return Method(name, chosen, module, subclass)  # type: ignore[arg-type]
 
 
 def _no_trainer(name: str) -> str:

@@ -34,24 +34,15 @@ _OURS = ("sft_weight", "gamma_ratio", "use_kl")
 """Hyperparameters that are none of TRL's; `Settings.translated` says them in its words."""
 _MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
 """Published mixtures of DPO losses and their weights (Pang et al. 2024; Wang et al. 2024)."""
+_OF_LOG_RATIOS = "sigmoid sigmoid_norm ipo exo_pair robust discopop"
 _LOSSES_WITH: Mapping[str, tuple[Callable[[Iterable[bool]], bool], frozenset[str]]] = {
     "sft_weight": (any, frozenset({"sft"})),
     "gamma_ratio": (any, frozenset({"simpo", "alphapo"})),
-    "f_divergence_type": (
-        all,
-        frozenset(
-            ("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "robust", "discopop", "sft")
-        ),
-    ),
+    "f_divergence_type": (all, frozenset(f"{_OF_LOG_RATIOS} hinge sft".split())),
     # TRL 1.16 refuses it for the two of AOT, and crashes in the backward pass of hinge and SFT
     "use_weighting": (
         all,
-        frozenset(
-            (
-                *("sigmoid", "sigmoid_norm", "ipo", "exo_pair", "robust", "discopop", "bco_pair"),
-                *("nca_pair", "sppo_hard", "apo_zero", "apo_down"),
-            )
-        ),
+        frozenset(f"{_OF_LOG_RATIOS} bco_pair nca_pair sppo_hard apo_zero apo_down".split()),
     ),
 }
 """Hyperparameters that a loss takes if any, or if all, of its parts are among these."""
@@ -185,7 +176,10 @@ class Settings:
             ) from error
         # what TRL makes of a value: of `scale_rewards: false` it makes `none`
         self._made = {name: getattr(made, name) for name in self.values if name in fields}
-        for name in (name for name in NAMED if name in self._made):
+        # a subclass may know other texts
+        for name in () if self.method.subclass else NAMED:
+            if name not in self._made:
+                continue
             allowed = names_of_argument(trainer_class, config_class, name)
             of_dpo = self.method.name == "dpo" and name == "loss_type"
             for value in self._made[name] if of_dpo else [self._made[name]]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from autorl.core.types import Config, EnvironmentSpec, Outcome, Report, Segment, TrainerSpec
 from autorl.store.checkpoints import scratch
-from autorl.trainers.contract import Change
+from autorl.trainers.contract import Change, ShortRun
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
 from autorl.trainers.shared import check_start
 from autorl.trainers.trl.data_sets import check_lengths
@@ -29,13 +29,16 @@ class TRLTrainer(RLHFTrainer):
 
     Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
     rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`auto`: the GPU that a segment is given, else the CPU), and `data` (what a method this package
-    does not know is trained on; see `methods.Data`).
+    (`auto`: the GPU that a segment is given, else the CPU), `algorithm_class` (a subclass of TRL's
+    trainer, as `module:Class`), and `data` (what a method this package does not know is trained on;
+    see `methods.Data`).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
         super().__init__(spec)
-        self.method: Method = find(self.name, spec.kwargs.get("data"))
+        self.method: Method = find(
+            self.name, spec.kwargs.get("data"), str(spec.kwargs.get("algorithm_class", ""))
+        )
         self.learns_from = self.method.learns_from
         self.measures = tuple(self.method.measures.values())
         self.scores = self.method.online
@@ -60,6 +63,13 @@ class TRLTrainer(RLHFTrainer):
 
     def check_values(self, config: Config) -> None:
         check_values(self.method, self.defaults, config)
+
+    def short_run(self, environment: EnvironmentSpec, config: Config) -> ShortRun | None:
+        """Describe a run of two optimizer steps, or two batches of completions."""
+        if not self.method.subclass:
+            return None
+        steps = 2 * Settings(self.method, self.defaults, config).stride
+        return ShortRun(TrainerSpec(self.title, self.kwargs), config, steps)
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return where the batch of completions of `step` is used up.
