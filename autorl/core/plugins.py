@@ -7,16 +7,19 @@ Both are programs: naming one imports it (docs/security.md).
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+from autorl.core.plain_text import did_you_mean, shown
 from autorl.core.types import InputError
 
 T = TypeVar("T")
@@ -111,3 +114,59 @@ def _importable(folder: str | None) -> Iterator[None]:
     finally:
         if added and folder in sys.path:  # the module may have taken it out itself
             sys.path.remove(str(folder))
+
+
+@contextmanager
+def module_path(*folders: str) -> Iterator[None]:
+    """Put `folders` first in the module search path for a block.
+
+    The default is the working folder.
+    """
+    added = [str(Path(folder).resolve()) for folder in folders or (".",)]
+    # In front: a module of the user may have the name of an installed one.
+    sys.path[:0] = added
+    try:
+        yield
+    finally:
+        for folder in added:
+            # The user's module may have taken it out.
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+
+def named_class(
+    target: str, key: str, *, base: str = "", example: str = "", folders: Sequence[str] = ()
+) -> Any:
+    """Import the class that `module:Class` names.
+
+    Args:
+        target: its name.
+        key: of the study file, for errors.
+        base: the class it has to subclass, as `module:Class`; empty: any.
+        example: of a name, for errors.
+        folders: where modules are looked for first; none: in the working folder.
+
+    Raises:
+        InputError: it is no such name, cannot be imported, or is no such class.
+    """
+    module, _, name = target.partition(":")
+    if not (module and name):
+        such_as = f", such as {example}" if example else ""
+        raise InputError(f"expected module:Class{such_as}, got {shown(target)}", key=key)
+    try:
+        with module_path(*folders):
+            imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"module of {target!r} cannot be imported: {error}", key=key) from error
+    except Exception as error:
+        message = f"{target!r} cannot be imported: {type(error).__name__}: {error}"
+        raise InputError(message, key=key) from error
+    if not hasattr(imported, name):
+        raise InputError(f"{module!r} has no {name!r}{did_you_mean(name, vars(imported))}", key=key)
+    named = getattr(imported, name)
+    if base:
+        of_base, _, base_name = base.partition(":")
+        expected = getattr(importlib.import_module(of_base), base_name)
+        if not (isinstance(named, type) and issubclass(named, expected)):
+            raise InputError(f"{target!r} is no subclass of {of_base}.{base_name}", key=key)
+    return named

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import printable, shortened
 from autorl.core.plain_values import plain
-from autorl.core.plugins import Plugins
+from autorl.core.plugins import named_class
 from autorl.core.quiet import quieted
 from autorl.core.types import Config, Failed, InputError, Proposal, ProposalId
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
@@ -57,8 +57,14 @@ class Optuna(BaseOptimizer[OptunaOptions]):
 
     def __init__(self, problem: Problem, options: OptunaOptions) -> None:
         super().__init__(problem, options)
-        self._class = _sampler_class(options.sampler, options.path)
+        key = "optimizer.sampler"
+        of = {"base": "optuna.samplers:BaseSampler", "example": "optuna.samplers:TPESampler"}
+        folders = [] if options.path is None else [options.path]
+        self._class = named_class(options.sampler, key, **of, folders=folders)
         self._parameters = inspect.signature(self._class.__init__).parameters
+        if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in self._parameters.values()):
+            message = f"{options.sampler} takes no `seed`, so nothing could be drawn again"
+            raise InputError(message, key=key)
         self._arguments: dict[str, Any] = plain(options.kwargs or {})
         self._trials: dict[ProposalId, tuple[Record, FrozenTrial]] = {}  # a cache
         self._distributions = {
@@ -71,7 +77,7 @@ class Optuna(BaseOptimizer[OptunaOptions]):
         except Exception as error:
             text = shortened(printable(str(error), keep_lines=False), 300)
             message = f"{options.sampler} cannot search this: {type(error).__name__}: {text}"
-            raise InputError(message, key="optimizer.sampler") from error
+            raise InputError(message, key=key) from error
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether the sampler has the trials that it asks for by its arguments."""
@@ -171,30 +177,6 @@ class Optuna(BaseOptimizer[OptunaOptions]):
         )
         self._trials[record.id] = (record, trial)
         return trial
-
-
-def _sampler_class(name: str, folder: str | None) -> type[BaseSampler]:
-    """Import the class of a sampler.
-
-    Raises:
-        InputError: it is no sampler that takes a seed.
-    """
-    from optuna.samplers import BaseSampler
-
-    def flaw(sampler: type[BaseSampler]) -> str:
-        parameters = inspect.signature(sampler.__init__).parameters.values()
-        takes_seed = any(
-            item.name == "seed" or item.kind is item.VAR_KEYWORD for item in parameters
-        )
-        return "" if takes_seed else "takes no `seed`, so nothing could be drawn again"
-
-    noun = ("sampler", "optuna.samplers.BaseSampler")
-    key = "optimizer.sampler"
-    samplers = Plugins("", BaseSampler, noun, key, lambda name: False, flaw)  # type: ignore[type-abstract]
-    found = samplers.find(name, folder)
-    if found is None:
-        raise InputError(f"expected module:Class, got {name!r}", key=key)
-    return found
 
 
 def _numbers(attributes: Mapping[str, Any]) -> dict[str, Any]:

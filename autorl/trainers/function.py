@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.core.forks import ends_forked_children
 from autorl.core.plain_text import did_you_mean, encodable, one_of
 from autorl.core.plain_values import plain
+from autorl.core.plugins import module_path
 from autorl.core.types import (
     EnvironmentSpec,
     InputError,
@@ -54,7 +55,7 @@ from autorl.core.types import (
     Segment,
     TrainerSpec,
 )
-from autorl.trainers.shared import Diverged, check_names, module_path, not_finite, search_folders
+from autorl.trainers.shared import Diverged, check_names, not_finite, search_folders
 from autorl.trainers.user_code import Told, UserTrainer, metric_value, refuse_pruning, step_number
 
 _KEYWORDS = (

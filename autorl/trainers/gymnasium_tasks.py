@@ -19,9 +19,10 @@ import gymnasium as gym
 import autorl
 from autorl.core.plain_text import did_you_mean, printable, shortened
 from autorl.core.plain_values import plain
+from autorl.core.plugins import named_class
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.population.gymnasium_variants import make
-from autorl.trainers.sb3.named_classes import named_class, with_arguments
+from autorl.trainers.sb3.named_classes import with_arguments
 from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
 from autorl.trainers.sb3.wrappers import PACKAGE, REWARD_WEIGHTS, WeightedReward, components
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -352,15 +352,7 @@ def module_of(name: str) -> str:
 
 def modules_of(options: object) -> list[str]:
     """List the modules of all texts `module:Class` in options, keys included."""
-    if isinstance(options, str):
-        named = re.fullmatch(r"[\w.]+:\w+", options)
-        return [module_of(options)] if named else []
-    parts: Iterable[object] = ()
-    if isinstance(options, Mapping):
-        parts = (*options, *options.values())
-    elif isinstance(options, list | tuple):
-        parts = options
-    return [module for part in parts for module in modules_of(part)]
+    return re.findall(r"([\w.]+):[^\W\d]", repr(options))
 
 
 def module_files(module: str) -> list[str]:

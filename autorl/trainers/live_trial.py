@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from autorl.core.forks import ends_forked_children
 from autorl.core.plain_text import shortened
+from autorl.core.plugins import module_path
 from autorl.core.types import AutorlError, Segment
-from autorl.trainers.shared import module_path
 from autorl.trainers.user_code import Told, step_number
 
 _ELSEWHERE = {

@@ -17,6 +17,7 @@ from gymnasium.utils import seeding
 
 from autorl.core.plain_text import did_you_mean
 from autorl.core.plain_values import plain
+from autorl.core.plugins import module_path
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 from autorl.population.kernels import Array
 from autorl.population.outside import (
@@ -37,7 +38,6 @@ from autorl.trainers.environment_state import (
 )
 from autorl.trainers.gymnasium_tasks import make_task, wrapped
 from autorl.trainers.sb3.wrappers import components
-from autorl.trainers.shared import module_path
 
 _FLATTEN = "gymnasium.wrappers:FlattenObservation"
 

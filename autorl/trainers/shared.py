@@ -6,11 +6,8 @@ Module look-up, costs, and the rules of a continued segment.
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from autorl.core.plain_text import counted, listed, one_of
@@ -233,24 +230,6 @@ class Course:
             notes=tuple(notes),
             message=message,
         )
-
-
-@contextmanager
-def module_path(*folders: str) -> Iterator[None]:
-    """Put `folders` first in the module search path for a block.
-
-    The default is the working folder.
-    """
-    added = [str(Path(folder).resolve()) for folder in folders or (".",)]
-    # In front: a module of the user may have the name of an installed one.
-    sys.path[:0] = added
-    try:
-        yield
-    finally:
-        for folder in added:
-            # The user's module may have taken it out.
-            if folder in sys.path:
-                sys.path.remove(folder)
 
 
 def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:

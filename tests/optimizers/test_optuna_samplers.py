@@ -85,9 +85,9 @@ def test_no_state_of_a_sampler_is_kept_as_a_pickle():
 @pytest.mark.parametrize(
     ("sampler", "how", "message"),
     [
-        ("TPESampler", {}, "expected module:Class, got 'TPESampler'"),
-        ("optuna.samplers:TPE", {}, "'optuna.samplers:TPE' cannot be imported: AttributeError"),
-        ("json:JSONEncoder", {}, "is no sampler: expected a subclass of optuna.samplers.Base"),
+        ("TPESampler", {}, "expected module:Class, such as .*, got 'TPESampler'"),
+        ("optuna.samplers:TPE", {}, "'optuna.samplers' has no 'TPE'"),
+        ("json:JSONEncoder", {}, "is no subclass of optuna.samplers.BaseSampler"),
         ("optuna.samplers:PartialFixedSampler", {}, "takes no `seed`"),
         ("optuna.samplers:TPESampler", {"n_startup": 3}, "TypeError: .*argument 'n_startup'"),
         ("optuna.samplers:CmaEsSampler", {"n_objectives": 2}, "ValueError: .*multi-objective"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from segments import run, segment
 
 from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, TrainerSpec, freeze
 from autorl.report.formats import arguments
+from autorl.report.plan import make_plan
+from autorl.study.session import user_files
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.trainers import info, load
@@ -24,6 +27,7 @@ CARTPOLE = EnvironmentSpec("CartPole-v1", n_envs=2)
 PPO = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_arch": [8]}
 MODULE = """
 import torch
+from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -68,6 +72,22 @@ class Noting(BaseCallback):
 
 class NoCallback:
     pass
+
+class Empty(PPO):
+    pass
+
+class Forgetful(PPO):
+    updates = 0
+
+    def train(self):
+        self.updates += 1
+        self.vf_coef = 0.5 * self.updates
+        super().train()
+        self.vf_coef = 0.5
+
+class Failing(PPO):
+    def train(self):
+        raise ValueError("nothing is learnt here")
 """
 
 
@@ -169,6 +189,44 @@ def test_a_callback_that_ends_the_training_fails_the_run(module: str, tmp_path: 
     assert "a callback ended the training at step 20" in outcome.message
 
 
+def test_an_empty_subclass_trains_as_the_algorithm_does(module: str, tmp_path: Path) -> None:
+    mine = trained(tmp_path, name="mine", algorithm_class=f"{module}:Empty")
+    theirs = trained(tmp_path, name="theirs")
+    assert [report.metrics for report in mine.reports] == [r.metrics for r in theirs.reports]
+    options = {"path": str(tmp_path), "algorithm_class": f"{module}:Empty"}
+    trainer = load(TrainerSpec("sb3/ppo", freeze(options)))
+    assert trainer.changes == load(TrainerSpec("sb3/ppo")).changes
+    assert type(trainer.load_model(mine.checkpoint)).__name__ == "Empty"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Empty", "64 [+] 64 steps through a checkpoint equal 128; learning_rate, gamma applied"),
+        ("Forgetful", "MODULE:Forgetful, trained for 128 steps: n [+] n .* no checkpoint has"),
+        ("Failing", "MODULE:Failing, .*: ValueError: nothing is learnt here"),
+        ("Policy", "'MODULE:Policy' is no subclass of stable_baselines3.PPO"),
+    ],
+)
+def test_a_dry_run_proves_a_subclass(module: str, tmp_path: Path, name: str, shown: str) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        f"trainer: {{name: sb3/ppo, kwargs: {{algorithm_class: '{module}:{name}'}}}}\n"
+        "environment: CartPole-v1\nspace: sb3/ppo-small\nfidelity: {steps: 4096}\n"
+        "budget: {configurations: 2}\noptimizer: random\n"
+    )
+    spec = load_spec(file)
+    shown = shown.replace("MODULE", module)
+    if name == "Empty":
+        (line,) = make_plan(spec).proven
+        assert re.search(shown, line)
+        assert [*user_files(spec)] == [f"{module}.py"]
+        return
+    with pytest.raises(InputError, match=shown) as error:
+        make_plan(spec)
+    assert (error.value.key, error.value.line) == ("trainer.kwargs.algorithm_class", 1)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "key", "message"),
     [
@@ -243,11 +301,23 @@ def test_the_trial_build_leaves_random_streams_alone() -> None:
 
 def test_the_best_as_arguments_names_the_classes(module: str) -> None:
     classes = {"activation": f"{module}:Bent", "optimizer_class": "torch.optim:AdamW"}
-    run = TrainedRun(TrainerSpec("sb3/ppo"), {"gamma": 0.9} | classes, 100, 100, {})
+    spec = TrainerSpec("sb3/ppo", freeze({"algorithm_class": "my_module:Mine"}))
+    run = TrainedRun(spec, {"gamma": 0.9, "my_own": 2.0} | classes, 100, 100, {})
     text = arguments(run, info("sb3/ppo"))
+    assert "gamma=0.9, my_own=2.0, policy_kwargs" in text
+    assert "# of the class my_module:Mine" in text
     assert f"activation_fn={module}.Bent" in text
     assert "optimizer_class=torch.optim.AdamW" in text
-    assert f"# import {module}, torch.optim" in text
+    assert f"import {module}, torch.optim" in text
+
+
+def test_a_replay_memory_that_is_none_names_its_key() -> None:
+    trainer = load(TrainerSpec("sb3/dqn", freeze({"replay_buffer_class": "torch.nn:ReLU"})))
+    with pytest.raises(
+        InputError, match=r"no subclass of stable_baselines3.common.buffers"
+    ) as error:
+        trainer.check_model(CARTPOLE, Config())
+    assert error.value.key == "trainer.kwargs.replay_buffer_class"
 
 
 def test_a_misspelt_option_names_the_nearest() -> None:

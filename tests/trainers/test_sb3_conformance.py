@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 import torch
+import trainer_environments  # noqa: F401  (registers a task with goals)
+from stable_baselines3 import PPO
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 from autorl.testing.trainers import Case, TrainerConformance
@@ -61,6 +63,49 @@ class TestSAC(TrainerConformance):
         horizon=128,
         episodes=1,
         fixed=("net_arch", (8,)),
+    )
+
+
+class Louder(PPO):
+    """Counts its updates, and weighs values by their number and a hyperparameter of its own."""
+
+    saved_attributes = ("updates",)
+    updates = 0
+
+    def __init__(self, *arguments, loudness=1.0, **named):
+        self.loudness = loudness
+        super().__init__(*arguments, **named)
+
+    def train(self):
+        self.updates += 1
+        before = self.vf_coef
+        self.vf_coef = before * self.loudness * self.updates
+        super().train()
+        self.vf_coef = before
+
+
+class TestSubclassByPath(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/ppo", FrozenMap(_PPO, algorithm_class="test_sb3_conformance:Louder")),
+        EnvironmentSpec("CartPole-v1", n_envs=2),
+        configs=(Config(loudness=1.0), Config(loudness=8.0)),
+        fixed=("net_arch", (8,)),
+    )
+
+
+class TestHindsightReplay(TrainerConformance):
+    case = Case(
+        TrainerSpec(
+            "sb3/dqn",
+            FrozenMap(
+                {**_OFF_POLICY, "buffer_size": 100, "logs": "metrics"},
+                replay_buffer_class="stable_baselines3:HerReplayBuffer",
+                replay_buffer_kwargs={"n_sampled_goal": 3, "copy_info_dict": True},
+            ),
+        ),
+        EnvironmentSpec("GoalTest-v0", n_envs=2),
+        configs=(Config(learning_rate=1e-2), Config(learning_rate=1e-4)),
+        fixed=("buffer_size", 200),
     )
 
 

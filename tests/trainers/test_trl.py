@@ -1,6 +1,6 @@
 """The TRL trainers: what TRL gets silently wrong in a tuner, each trap a test, and what a run reports."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 import segments
 from rlhf_support import one_thread  # noqa: F401
 from segments import train
+from trl import DPOConfig, DPOTrainer
 
 from autorl.core.types import (
     Checkpoint,
@@ -21,6 +22,7 @@ from autorl.core.types import (
     TrainerSpec,
 )
 from autorl.store.checkpoints import unfinished
+from autorl.testing.segments import prove
 from autorl.trainers import load, saved_state
 from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.tasks import build
@@ -237,3 +239,56 @@ def test_a_segment_leaves_its_checkpoint_alone_and_a_damaged_one_is_not_continue
         damage = f"{path.name} differs from what was saved"
         assert (found.status, found.damage) == (Status.LOST, damage)
         path.write_bytes(content)
+
+
+class SameDPOTrainer(DPOTrainer):
+    """TRL's, by path."""
+
+
+@dataclass
+class HeavierConfig(DPOConfig):
+    weight: float = field(default=1.0)
+
+
+class HeavierTrainer(DPOTrainer):
+    """Multiplies the loss by a hyperparameter of its own."""
+
+    def compute_loss(self, *arguments, **named):
+        return super().compute_loss(*arguments, **named) * self.args.weight
+
+
+PAIRS = EnvironmentSpec("letters-pairs")
+
+
+def by_path(name, **config):
+    options = {"algorithm_class": f"test_trl:{name}"} if name else {}
+    config = {"learning_rate": 1e-3, **config}
+    return segment(config, "trl/dpo", 2, environment=PAIRS, options=options)
+
+
+def test_an_empty_subclass_by_path_trains_as_its_base():
+    base, same = (train(by_path(name)) for name in ("", "SameDPOTrainer"))
+    assert [report.metrics for report in same.reports] == [r.metrics for r in base.reports]
+    assert load(by_path("SameDPOTrainer").trainer).changes == load(by_path("").trainer).changes
+
+
+@pytest.mark.more
+def test_the_own_hyperparameters_of_a_subclass_are_applied_and_a_dry_run_proves_it():
+    base, heavier = (train(by_path("HeavierTrainer", weight=weight)) for weight in (1.0, 9.0))
+    assert heavier.applied["weight"] == 9.0
+    assert [r.metrics for r in heavier.reports] != [r.metrics for r in base.reports]
+    spec = by_path("HeavierTrainer").trainer
+    assert load(spec).changes["weight"] == "rebuild"
+    assert load(by_path("SameDPOTrainer").trainer).changes == load(by_path("").trainer).changes
+    line = prove(
+        load(spec).short_run(LETTERS, Config(weight=4.0)), EnvironmentSpec("letters-pairs")
+    )
+    assert "1 + 1 steps through a checkpoint equal 2; weight applied and read back" in line
+
+
+def test_a_class_that_is_no_subclass_is_refused():
+    other = TrainerSpec("trl/rloo", FrozenMap(algorithm_class="test_trl:SameDPOTrainer"))
+    with pytest.raises(InputError, match=r"no subclass of trl.*RLOOTrainer"):
+        load(other).check(LETTERS, ())
+    with pytest.raises(InputError, match="rlhf/ppo takes no algorithm_class"):
+        load(TrainerSpec("rlhf/ppo", FrozenMap(algorithm_class="test_trl:SameDPOTrainer")))

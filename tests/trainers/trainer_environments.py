@@ -218,11 +218,45 @@ class Bytes(gym.Env[Any, Any]):
         return np.array([self.place % 256, *noise], np.uint8)
 
 
+class Goal(gym.Env[Any, Any]):
+    """A place on a line is to be moved to a goal, in twelve steps of 0.3 to the left or right."""
+
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        names = ("observation", "achieved_goal", "desired_goal")
+        box = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+        self.observation_space = gym.spaces.Dict(dict.fromkeys(names, box))
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=kwargs.get("seed"))
+        self.place, self.goal = self.np_random.uniform(-1.0, 1.0, 2)
+        self.left = 12
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place = float(np.clip(self.place + 0.3 * (int(action) - 1), -2.0, 2.0))
+        self.left -= 1
+        seen = self._seen()
+        reward = self.compute_reward(seen["achieved_goal"], seen["desired_goal"], {"far": 0.2})
+        return seen, float(reward), False, self.left == 0, {"far": 0.2}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        far = np.abs(achieved - desired).max(axis=-1) > 0.2
+        # Hindsight replay gives what `step` gave, of each transition.
+        assert info["far"] == 0.2 if isinstance(info, dict) else all(i["far"] == 0.2 for i in info)
+        return -far.astype(np.float32)
+
+    def _seen(self) -> Any:
+        values = {"observation": self.place, "achieved_goal": self.place, "desired_goal": self.goal}
+        return {name: np.array([value], np.float32) for name, value in values.items()}
+
+
 _KINDS: dict[str, type[gym.Env[Any, Any]]] = {
     **{"Line": Line, "Unpicklable": Unpicklable, "EzPickled": ConstructorPickled},
     **{"Infinite": Infinite, "Spaces": Spaces, "Masked": Masked},
     **{"Opaque": Opaque, "Slotted": Slotted, "Changing": Changing, "Viewing": Viewing},
-    **{"Bytes": Bytes},
+    **{"Bytes": Bytes, "Goal": Goal},
 }
 for name, kind in _KINDS.items():
     gym.register(f"{name}Test-v0", kind)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from autorl.core.plugins import named_class
 from autorl.core.types import InputError
 from autorl.trainers.contract import Change
-from autorl.trainers.sb3.named_classes import named_class
 from autorl.trainers.shared import ENVIRONMENT, schedule_parts, search_folders
 
 OPTIONS = (

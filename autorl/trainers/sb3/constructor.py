@@ -110,8 +110,11 @@ def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Spli
 
 
 def _task_notes(run: TrainedRun) -> list[str]:
-    """Say what the space changed of the study's own task."""
-    return [f"trained with {name}={plain(value)!r}" for name, value in of_task(run.config).items()]
+    """Say what the space changed of the study's own task, and which class was trained."""
+    subclass = run.trainer.kwargs.get("algorithm_class")
+    notes = [] if subclass is None else [f"of the class {subclass}"]
+    task = of_task(run.config).items()
+    return notes + [f"trained with {name}={plain(value)!r}" for name, value in task]
 
 
 def constructor_arguments(run: TrainedRun) -> str:
@@ -142,7 +145,8 @@ def constructor_arguments(run: TrainedRun) -> str:
     if further:
         listed = ", ".join(f"{name}={value!r}" for name, value in further.items())
         comments.append(f"not arguments of the constructor: {listed}")
-    classes = [run.config[name] for name in ("activation", *POLICY_CLASSES) if name in run.config]
+    names = ("activation", "replay_buffer_class", *POLICY_CLASSES)
+    classes = [run.config[name] for name in names if name in run.config]
     modules = dict.fromkeys(str(value).partition(":")[0] for value in classes if is_name(value))
     if modules:
         comments.append(f"import {', '.join(modules)}")
@@ -166,4 +170,6 @@ def _code(value: object, run: TrainedRun) -> str:
             return f"lambda left: {value.start!r} * ({value.end!r} / {value.start!r}) ** ({done})"
         shape = _SHAPES[value.shape].format(done=done)
         return f"lambda left: {value.start!r} + ({value.end!r} - {value.start!r}) * {shape}"
+    if is_name(value):
+        return str(value).replace(":", ".")
     return "math.inf" if value == math.inf else repr(value)

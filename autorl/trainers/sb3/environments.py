@@ -17,6 +17,7 @@ from gymnasium.utils import seeding
 
 from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.core.plain_values import plain
+from autorl.core.plugins import module_path
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers.environment_state import (
     NOT_RESTORABLE,
@@ -26,7 +27,7 @@ from autorl.trainers.environment_state import (
 )
 from autorl.trainers.gymnasium_tasks import make_task, wrapped
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.trainers.shared import check_names, module_path
+from autorl.trainers.shared import check_names
 from autorl.trainers.trained_task import made_of
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ user's, or of any installed package.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autorl.core.plain_text import did_you_mean, shown
+from autorl.core.plain_text import shown
 from autorl.core.plain_values import plain
+from autorl.core.plugins import named_class
 from autorl.core.types import InputError
-from autorl.trainers.shared import module_path
 
 if TYPE_CHECKING:
     from stable_baselines3.common.callbacks import BaseCallback
@@ -33,44 +32,6 @@ POLICY_CLASSES: Mapping[str, tuple[str, str]] = {
 def is_name(value: object) -> bool:
     """Tell whether a value names a class as `module:Class`."""
     return isinstance(value, str) and ":" in value
-
-
-def named_class(
-    target: str, key: str, *, base: str = "", example: str = "", folders: Sequence[str] = ()
-) -> Any:
-    """Import the class that `module:Class` names.
-
-    Args:
-        target: its name.
-        key: of the study file, for errors.
-        base: the class it has to subclass, as `module:Class`; empty: any.
-        example: of a name, for errors.
-        folders: where modules are looked for first; none: in the working folder.
-
-    Raises:
-        InputError: it is no such name, cannot be imported, or is no such class.
-    """
-    module, _, name = target.partition(":")
-    if not (module and name):
-        such_as = f", such as {example}" if example else ""
-        raise InputError(f"expected module:Class{such_as}, got {shown(target)}", key=key)
-    try:
-        with module_path(*folders):
-            imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(f"module of {target!r} cannot be imported: {error}", key=key) from error
-    except Exception as error:
-        message = f"{target!r} cannot be imported: {type(error).__name__}: {error}"
-        raise InputError(message, key=key) from error
-    if not hasattr(imported, name):
-        raise InputError(f"{module!r} has no {name!r}{did_you_mean(name, vars(imported))}", key=key)
-    named = getattr(imported, name)
-    if base:
-        of_base, _, base_name = base.partition(":")
-        expected = getattr(importlib.import_module(of_base), base_name)
-        if not (isinstance(named, type) and issubclass(named, expected)):
-            raise InputError(f"{target!r} is no subclass of {of_base}.{base_name}", key=key)
-    return named
 
 
 def policy_class(name: str, value: object, folders: Sequence[str] = ()) -> Any:

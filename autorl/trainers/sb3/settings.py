@@ -16,6 +16,7 @@ import numpy as np
 
 from autorl.core.plain_text import one_of
 from autorl.core.plain_values import plain
+from autorl.core.plugins import named_class
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers.contract import FixedValue
@@ -29,13 +30,7 @@ from autorl.trainers.sb3.algorithms import (
     named_algorithm,
     policy_names,
 )
-from autorl.trainers.sb3.named_classes import (
-    POLICY_CLASSES,
-    is_name,
-    named_class,
-    policy_class,
-    replay_class,
-)
+from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name, policy_class, replay_class
 from autorl.trainers.shared import ENVIRONMENT, base_name, check_names, search_folders
 from autorl.trainers.trained_task import beside_task, made_of, of_task, trained_task
 

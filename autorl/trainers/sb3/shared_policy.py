@@ -20,8 +20,8 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from autorl.core.plain_values import plain
+from autorl.core.plugins import named_class
 from autorl.core.types import EnvironmentSpec, InputError
-from autorl.trainers.sb3.named_classes import named_class
 from autorl.trainers.trained_task import made_of
 
 

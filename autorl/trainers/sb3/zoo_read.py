@@ -32,8 +32,8 @@ _WITHOUT_PLACE: Mapping[str, str] = {
     "vec_env_wrapper": "wrap single environments by environment.wrappers",
     "callback": "name callbacks in trainer.kwargs.callbacks",
     "monitor_kwargs": "give a wrapper of environment.wrappers these arguments",
-    "replay_buffer_class": "only the usual replay buffer is saved and restored",
-    "replay_buffer_kwargs": "only the usual replay buffer is saved and restored",
+    "replay_buffer_class": "name it in trainer.kwargs, as stable_baselines3:HerReplayBuffer",
+    "replay_buffer_kwargs": "name them in trainer.kwargs",
 }
 _CODE = ("policy_kwargs", "normalize", "env_kwargs")
 _LINEAR = "lin_"

@@ -91,7 +91,7 @@ def _value(name: str, value: object, notes: list[str]) -> Any:
     A schedule that the format has no word for is written by its start.
     """
     if not isinstance(value, Schedule):
-        return value
+        return _class_code(value) if is_name(value) else value
     if name in CALLABLES and value.shape == "linear" and value.end == 0:
         return f"lin_{value.start!r}"
     notes.append(

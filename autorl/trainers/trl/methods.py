@@ -17,10 +17,10 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from autorl.core.plain_text import one_of
+from autorl.core.plugins import named_class
 from autorl.core.types import InputError
 from autorl.trainers.contract import Change
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
-from autorl.trainers.sb3.named_classes import named_class
 from autorl.trainers.shared import schedule_parts
 
 NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
