@@ -80,10 +80,10 @@ class Optuna(BaseOptimizer[OptunaOptions]):
             raise InputError(message, key=key) from error
 
     def modelled(self, proposed: int, scored: int) -> bool:
-        """Tell whether the sampler has the trials that it asks for by its arguments."""
+        """Tell whether the sampler's own start-up is over."""
         defaults = {name: item.default for name, item in self._parameters.items()}
-        given = {**defaults, **self._arguments}
-        asked = [given[name] for name in _STARTUPS if isinstance(given.get(name), int)]
+        arguments = {**defaults, **self._arguments}
+        asked = [arguments[name] for name in _STARTUPS if isinstance(arguments.get(name), int)]
         return scored >= max(asked, default=1)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:

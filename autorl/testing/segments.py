@@ -1,4 +1,4 @@
-"""Segments that the conformance kit of trainers trains, and what must hold of them.
+"""Segments that conformance kits train, and what must hold of them.
 
 Needs no pytest: a dry run proves a class of the user's by them (`prove`).
 """
@@ -147,7 +147,7 @@ def check_change(runner: Runner) -> Outcome:
 
 
 def prove(short: ShortRun, environment: EnvironmentSpec) -> str:
-    """Train a short run whole, in halves, and with another value from its middle on.
+    """Train a short run whole, in halves, and changed from its middle on.
 
     Args:
         short: as the trainer describes it.

@@ -70,7 +70,7 @@ class ExportedModel:
 
 @dataclass(frozen=True)
 class ShortRun:
-    """A run that shows within seconds whether a class of the user's can be cut and continued.
+    """A run that shows whether a class can be cut and continued.
 
     Attributes:
         trainer: its name and options.
@@ -170,9 +170,9 @@ class Trainer:
         """
 
     def short_run(self, environment: EnvironmentSpec, config: Config) -> ShortRun | None:
-        """Describe a short run of a configuration, where options name an algorithm's class.
+        """Describe a run of a configuration that a dry run trains.
 
-        A dry run trains it. None where all code that trains is a library's or this package's.
+        The result is None unless options name the class of an algorithm.
         """
         return None
 

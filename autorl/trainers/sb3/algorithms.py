@@ -204,8 +204,8 @@ def named_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
     )
     module, _, class_name = target.partition(":")
     subclass = replace(algorithm, library=module, class_name=class_name)
-    own = constructor_names(subclass) - constructor_names(algorithm)
-    return replace(subclass, rebuild=(*algorithm.rebuild, *sorted(own)))
+    added = constructor_names(subclass) - constructor_names(algorithm)
+    return replace(subclass, rebuild=(*algorithm.rebuild, *sorted(added)))
 
 
 def _parameters(algorithm: Algorithm) -> dict[str, inspect.Parameter]:
@@ -213,16 +213,16 @@ def _parameters(algorithm: Algorithm) -> dict[str, inspect.Parameter]:
 
     One that hands keywords on takes those of the class above it too.
     """
-    found: dict[str, inspect.Parameter] = {}
+    taken: dict[str, inspect.Parameter] = {}
     for owner in algorithm.load_class().__mro__:
         if "__init__" not in vars(owner):
             continue
         parameters = inspect.signature(owner.__init__).parameters
         kinds = {item.kind for item in parameters.values()}
-        found = {n: p for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD} | found
+        taken = {n: p for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD} | taken
         if inspect.Parameter.VAR_KEYWORD not in kinds:
             break
-    return found
+    return taken
 
 
 @cache

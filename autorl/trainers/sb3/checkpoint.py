@@ -256,8 +256,8 @@ def _memory(model: BaseAlgorithm) -> list[torch.Tensor]:
 
 def _counters(model: BaseAlgorithm) -> list[str]:
     """List the attributes that training counts in, those a subclass names too."""
-    own = getattr(model, "saved_attributes", ())
-    return [name for name in (*_COUNTERS, *own) if hasattr(model, name)]
+    of_class = getattr(model, "saved_attributes", ())
+    return [name for name in (*_COUNTERS, *of_class) if hasattr(model, name)]
 
 
 def _is_plain(value: object) -> bool:

@@ -186,7 +186,7 @@ class SB3Trainer(AgentTrainer):
         check_model(settings, spaces, environment, n_envs)
 
     def short_run(self, environment: EnvironmentSpec, config: Config) -> ShortRun | None:
-        """Describe a run of two halves, each with updates, on small rollouts and memories."""
+        """Describe a run of two halves, on small rollouts and memories."""
         if "algorithm_class" not in self.kwargs:
             return None
         taken = constructor_names(self.algorithm)
@@ -197,8 +197,8 @@ class SB3Trainer(AgentTrainer):
             self.algorithm, {**values, **small}, self.n_envs(config, environment)
         )
         half = (small.get("learning_starts", 0) // rollout + 4) * rollout
-        # The losses tell apart what returns do not.
-        options = FrozenMap({**self.kwargs, "logs": run_logs.METRICS})
+        # The losses tell apart what returns do not; the GPU is for the segments.
+        options = FrozenMap({**self.kwargs, "logs": run_logs.METRICS, "device": "cpu"})
         trainer = TrainerSpec(f"sb3/{self.name}", options)
         return ShortRun(trainer, Config({**config, **small}), 2 * half)
 

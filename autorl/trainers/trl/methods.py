@@ -168,10 +168,9 @@ class Method:
         changes: dict[str, Change] = dict.fromkeys(_OPTIMIZER, "apply")
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
         if self.subclass:
-            own, of_trl = (
-                set(made.__dataclass_fields__) for made in (self.classes()[1], self._classes()[1])
-            )
-            changes |= dict.fromkeys(own - of_trl, "rebuild")
+            configs = (self.classes()[1], self._classes()[1])
+            fields, of_trl = (made.__dataclass_fields__.keys() for made in configs)
+            changes |= dict.fromkeys(sorted(fields - of_trl), "rebuild")
         if self.online:
             changes |= dict.fromkeys(REWARD_CHANGES, "rebuild")
         parts = schedule_parts(name for name in self.scheduled if name in changes)

@@ -14,7 +14,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 
-from autorl.core.types import Config, EnvironmentSpec, Outcome, Report, Segment, TrainerSpec
+from autorl.core.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    Outcome,
+    Report,
+    Segment,
+    TrainerSpec,
+)
 from autorl.store.checkpoints import scratch
 from autorl.trainers.contract import Change, ShortRun
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
@@ -69,7 +77,9 @@ class TRLTrainer(RLHFTrainer):
         if not self.method.subclass:
             return None
         steps = 2 * Settings(self.method, self.defaults, config).stride
-        return ShortRun(TrainerSpec(self.title, self.kwargs), config, steps)
+        # The GPU is for the segments.
+        options = FrozenMap({**self.kwargs, "device": "cpu"})
+        return ShortRun(TrainerSpec(self.title, options), config, steps)
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return where the batch of completions of `step` is used up.
