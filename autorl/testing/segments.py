@@ -147,7 +147,7 @@ def check_change(runner: Runner) -> Outcome:
 
 
 def prove(short: ShortRun, environment: EnvironmentSpec) -> str:
-    """Train a short run whole, in halves, and changed from its middle on.
+    """Train a short run whole, in halves, and with a change.
 
     Args:
         short: as the trainer describes it.

@@ -110,7 +110,7 @@ def _of_engine(algorithm: str, run: TrainedRun, torch: str, n_envs: int) -> Spli
 
 
 def _task_notes(run: TrainedRun) -> list[str]:
-    """Say what the space changed of the task, and which class was trained."""
+    """Say what the space changed of the task, and the class trained."""
     subclass = run.trainer.kwargs.get("algorithm_class")
     notes = [] if subclass is None else [f"of the class {subclass}"]
     task = of_task(run.config).items()
