@@ -98,7 +98,7 @@ class TestHindsightReplay(TrainerConformance):
         TrainerSpec(
             "sb3/dqn",
             FrozenMap(
-                {**_OFF_POLICY, "buffer_size": 100, "logs": "metrics"},
+                {**_OFF_POLICY, "buffer_size": 100},
                 replay_buffer_class="stable_baselines3:HerReplayBuffer",
                 replay_buffer_kwargs={"n_sampled_goal": 3, "copy_info_dict": True},
             ),

@@ -197,8 +197,7 @@ class SB3Trainer(AgentTrainer):
             self.algorithm, {**values, **small}, self.n_envs(config, environment)
         )
         half = (small.get("learning_starts", 0) // rollout + 4) * rollout
-        # The losses tell apart what returns do not; the GPU is for the segments.
-        options = FrozenMap({**self.kwargs, "logs": run_logs.METRICS, "device": "cpu"})
+        options = FrozenMap({**self.kwargs, "device": "cpu"})  # the GPU is for the segments
         trainer = TrainerSpec(f"sb3/{self.name}", options)
         return ShortRun(trainer, Config({**config, **small}), 2 * half)
 
