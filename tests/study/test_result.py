@@ -10,7 +10,7 @@ from autorl.statistics import Interval
 from autorl.store import rows as table_rows
 from autorl.study.results import result as results
 from autorl.study.results.estimates import Entry, Estimate
-from autorl.study.results.result import Point, Result, Volumes
+from autorl.study.results.result import Point, Result
 
 SCHEDULE = ((0, Config(x=0.5)),)
 WIDTH = Interval(1.0, 2.0, 0.95, "percentile")
@@ -123,17 +123,21 @@ def test_a_failed_run_counts_in_a_front_where_the_study_file_says_its_value(pena
 
 
 def test_the_volume_of_a_front_is_in_parts_of_the_box_of_all_proposals():
-    """By hand. A box from (-9, 5) to (-1, 25): the first objective is minimised."""
+    """By hand. A box from (-12, 0) to (-1, 22): the first objective is minimised."""
     spec = small_spec(objective=TWO)
     names = "last eval_return", "best eval_length"
-    feasible = {0: (-1.0, 5.0), 1: (-9.0, 25.0), 2: (-5.0, 15.0), 3: (-9.0, 10.0)}
+    feasible = {0: (-1.0, 2.0), 1: (-11.0, 22.0), 2: (-5.0, 15.0), 3: (-9.0, 10.0)}
 
     def point(number, tuning, test=None):
         two = None if test is None else dict(zip(names, test, strict=True))
         return Point(number, dict(zip(names, tuning, strict=True)), two)
 
     record = record_of([], spec, feasible=feasible)
-    front = [point(0, (1.0, 5.0)), point(2, (5.0, 15.0), (7.0, 15.0)), point(1, (9.0, 25.0))]
-    assert results._volumes(record, front) == Volumes(0.25, 0.25, 0.125)
-    assert results._volumes(record, front[:1]) == Volumes(0.0)
+    front = [point(0, (1.0, 2.0)), point(2, (5.0, 15.0), (8.0, 15.0)), point(1, (11.0, 22.0))]
+    # Columns of the front: 4 wide and 2 high, 6 and 15, 1 and 22.
+    volumes = results._volumes(record, front)
+    assert vars(volumes) == pytest.approx(
+        {"tuning": 120 / 242, "tested": 7 * 15 / 242, "test": 4 * 15 / 242}
+    )
+    assert results._volumes(record, front[:1]).tuning == pytest.approx(11 * 2 / 242)
     assert results._volumes(record, []) is None

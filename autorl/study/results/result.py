@@ -146,12 +146,15 @@ class Point:
     test: Mapping[str, float] | None
 
 
+_MARGIN = 0.1
+
+
 @dataclass(frozen=True)
 class Volumes:
     """Hypervolumes of a front, in parts of a box.
 
-    The box lies between the worst and the best tuning score by every objective, of all feasible
-    proposals of full length.
+    The box lies between the worst tuning score by every objective, a tenth of the range subtracted,
+    and the best, of all feasible proposals of full length.
 
     Attributes:
         tuning: of the whole front on tuning seeds.
@@ -499,13 +502,14 @@ def _volumes(record: StudyRecord, front: Sequence[Point]) -> Volumes | None:
         return None
     signs = np.array([objective.sign for objective in record.spec.objectives()])
     scored = np.array(list(record.tables.feasible().values()))
-    worst = scored.min(axis=0)
-    span = scored.max(axis=0) - worst
+    span = np.ptp(scored, axis=0)
     span[span == 0] = 1.0
+    # Below the worst, or the two ends of a front would dominate nothing (Ishibuchi et al. 2018).
+    corner = scored.min(axis=0) - _MARGIN * span
 
     def volume(scores: Sequence[Mapping[str, float]]) -> float:
         values = signs * np.array([list(point.values()) for point in scores])
-        return hypervolume((values - worst) / span, np.zeros(len(signs)))
+        return hypervolume((values - corner) / span / (1 + _MARGIN), np.zeros(len(signs)))
 
     tested = [point for point in front if point.test is not None and len(point.test) == len(signs)]
     on_tuning = volume([point.tuning for point in front])
