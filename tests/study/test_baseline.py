@@ -168,6 +168,7 @@ def test_named_baselines_are_tested_and_never_told_or_ranked(monkeypatch, tmp_pa
     assert (paper.difference.low, paper.difference.high) == pytest.approx((-0.05, -0.05))
     text = result_text(result)
     assert "-0.05 [-0.05, -0.05]" in text
+    assert "loses on the test seeds: 0.9, and baseline paper has 0.95 (IQM)" in text
     assert "the baselines were trained 400 steps beyond the budget" in text
     found = result_dict(result)["candidates"]
     assert found[2]["incumbent_minus_it"]["low"] == pytest.approx(0.8)

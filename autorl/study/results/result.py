@@ -108,8 +108,10 @@ def loss_text(spec: Spec, entries: Sequence[Entry]) -> str:
     if not better:
         return ""
     entry, rival = max(better, key=lambda pair: sign * pair[1].iqm)
-    name = "the default configuration"
-    if entry.label != "default":
+    name = entry.label
+    if entry.label == "default":
+        name = "the default configuration"
+    elif not entry.label.startswith(NAMED):
         name = f"proposal {entry.proposal} ({entry.label} by tuning score)"
     text = (
         f"The tuning winner (proposal {entries[0].proposal}) loses on the test seeds: "
