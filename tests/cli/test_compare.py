@@ -120,7 +120,7 @@ def test_it_goes_on_where_it_stopped_and_reads_what_is_finished(tmp_path):
     assert (tmp_path / "c" / "random" / "seed-0" / "study.sqlite").read_bytes() == kept
     text = autorl(*command).stdout
     assert "average rank" in text
-    assert "caution: 1 study for each optimizer: fewer than" in text
+    assert "caution: 1 study for each method: fewer than" in text
 
 
 def test_an_optimizer_of_the_file_keeps_its_options(tmp_path):
