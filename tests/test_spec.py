@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_tests import examples
 
-from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Start, TrainerSpec
 from autorl.statistics.evaluation import Fixed, Racing
 from autorl.study.spec import Spec, load_spec, parse_override, thaw
 
@@ -48,6 +48,7 @@ resources: {cpu: 4, gpu: 0.25, memory_gb: 1.5, nodes: 2, custom: {licence: 0.5}}
 failures: {penalty: -1e3, retries: 2}
 limits: {segment_seconds: 10, memory_gb: 1.5, disk_gb: null}
 warm_start: [{x: 0.5, k: "07"}, {x: 0.1, k: "yes", n: 3}]
+start: {study: other, memory: steps.pkl}
 test: {top: 5}
 keep: {checkpoints: top}
 landscape: {id: me/synthetic/Quadratic, bounds: [0, 500], licence: MIT}
@@ -68,6 +69,7 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
         "algorithms",
         "path",
         "tasks",
+        "baselines",  # none beside a landscape
     }, "no key is left out"
     assert spec.landscape is not None
     assert (spec.landscape.id, spec.landscape.bounds, spec.landscape.licence) == (
@@ -77,9 +79,13 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
     )
     assert spec.trainers == {
         "": TrainerSpec(
-            "synthetic", FrozenMap(noise=1e-3, log=("1e-3", "09", "on"), bounds={"x": (0, 1)})
+            "synthetic",
+            FrozenMap(noise=1e-3, log=("1e-3", "09", "on"), bounds={"x": (0, 1)}),
+            Start("", memory=str(tmp_path / "steps.pkl")),
         )
     }
+    assert spec.start is not None
+    assert spec.start.study == str(tmp_path / "other")
     assert spec.environment.resolve() == EnvironmentSpec(
         "module:Env-v0",
         FrozenMap(size=5),

@@ -30,6 +30,7 @@ from autorl.report.studies_page import comparison_html
 from autorl.store.outputs import free_output
 from autorl.study.budget import Spent
 from autorl.study.folder.opening import create_or_open
+from autorl.study.results.models import with_start
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import Spec
 from autorl.study.spec.comparison import Cell, read_comparison
@@ -127,7 +128,7 @@ def run_comparison(
             where = f" on {task}" if task else ""
             raise InputError(f"differ{where} in {text_of(differences)}", key="compare.methods")
         for spec in methods.values():
-            check(spec, trainer_loader(spec))
+            check(with_start(spec), trainer_loader(spec))
     studies = _run_all(specs, folder, way)
     comparison = compare_results(studies, min(cell.seed for cell in specs), scales)
     if way.as_json:

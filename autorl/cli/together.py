@@ -8,6 +8,7 @@ from pathlib import Path
 from autorl.core.types import InputError
 from autorl.space import read_document
 from autorl.study import Study
+from autorl.study.results.models import with_start
 from autorl.study.setup import check, trainer_loader
 from autorl.study.several_studies import check_shareable, module_folders, refuse_equal_modules
 from autorl.study.spec import Spec
@@ -66,7 +67,7 @@ def read_studies(sources: Sequence[str], overrides: Mapping[str, object]) -> lis
                 key="name",
             )
     for spec in specs.values():
-        check(spec, trainer_loader(spec))
+        check(with_start(spec), trainer_loader(spec))
         _refuse_equal_modules(specs)
     check_shareable([*specs.values()])
     return [*specs.values()]

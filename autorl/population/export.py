@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ from autorl.population import dqn, engine, ppo, sac, td3
 from autorl.population.actor_critic import Agent
 from autorl.population.descent import RMSPROP
 from autorl.population.dueling import folded
+from autorl.population.engine import State
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.gymnasium_variants import make
 from autorl.population.hyperparameters import Record
@@ -36,10 +37,10 @@ from autorl.space.schedules import remaining_schedule
 if TYPE_CHECKING:
     from torch import Tensor, nn, optim
 
+    Put: TypeAlias = Callable[[Tensor, Array], None]
 
-def to_sb3(
-    algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Record
-) -> Any:
+
+def to_sb3(algorithm: engine.Algorithm, state: State, environment: Environment, hp: Record) -> Any:
     """Make a model of `stable_baselines3` from a member.
 
     It has the member's number of environments: `set_env` takes a vectorised one of as many.
@@ -88,10 +89,7 @@ def vec_normalize(normaliser: Normaliser, model: Any) -> Any:
     from stable_baselines3.common.vec_env import VecNormalize
 
     made: Any = VecNormalize(model.get_env(), **arguments(normaliser))
-    moments = [(made.ret_rms, normaliser.of_returns, RETURNS)]
-    if made.norm_obs:
-        moments.append((made.obs_rms, normaliser.of_observations, OBSERVATIONS))
-    for running, values, which in moments:
+    for running, values, which in _moments(made, normaliser):
         running.mean, running.var = values.reshape(2, *running.mean.shape).copy()
         running.count = float(normaliser.counts[which])
     made.returns[:] = normaliser.returns[:, 0]
@@ -135,11 +133,7 @@ def _action_noise(arguments: SB3Arguments, environment: Environment) -> dict[str
 
 
 def fill(
-    model: Any,
-    algorithm: engine.Algorithm,
-    state: engine.State,
-    environment: Environment,
-    hp: Record,
+    model: Any, algorithm: engine.Algorithm, state: State, environment: Environment, hp: Record
 ) -> None:
     """Put a member's parameters and optimizer states into a model.
 
@@ -155,12 +149,11 @@ def fill(
     moments = {}
     for name, values in zip(names, state["member"].moments[-len(names) :], strict=True):
         # The moments lie in memory as the parameters do: the model's own parameters sort them.
-        put(
-            model, {**state, "member": state["member"]._replace(parameters=values)}, environment, hp
-        )
+        parts = {**state, "member": state["member"]._replace(parameters=values)}
+        put(model, parts, environment, hp, _set)
         # By identity: tensors compare element by element.
         moments[name] = {id(item): item.detach().clone() for _, item in _trained(optimizers)}
-    put(model, state, environment, hp)
+    put(model, state, environment, hp, _set)
     updates = int(state["member"].counts[UPDATES])
     counts = dict.fromkeys(optimizers, updates)
     if hasattr(hp, "policy_delay"):  # the actor has steps of its own
@@ -171,6 +164,39 @@ def fill(
             group["eps"] = float(hp.optimizer_eps)
     if keeps_moments(hp):
         _set_moments(counts, moments)
+
+
+def take(
+    model: Any, algorithm: engine.Algorithm, state: State, environment: Environment, hp: Record
+) -> None:
+    """Put networks and normaliser of a model into a new member.
+
+    Raises:
+        InputError: the member has other networks.
+    """
+    of_run = sb3_arguments(algorithm, hp)
+    asked = [*of_run.net_arch, of_run.activation, *["dueling"] * (not keeps_moments(hp))]
+    sizes = model.policy.net_arch
+    for part in sizes.values() if isinstance(sizes, dict) else [sizes]:
+        saved = [*part, model.policy.activation_fn.__name__.lower()]
+        if saved != asked:
+            message = f"hidden layers {saved} in the file, {asked} in the run"
+            raise InputError(f"does not fit this configuration: {message}", key="start.model")
+    put = _FILL[algorithm.general or algorithm.name]
+    put(model, state, environment, algorithm.as_general(hp), _get)
+    seen = model.get_vec_normalize_env()
+    if seen is not None and "normaliser" in state:
+        for running, values, which in _moments(seen, state["normaliser"]):
+            values[:] = np.reshape([running.mean, running.var], values.shape)
+            state["normaliser"].counts[which] = running.count
+
+
+def _moments(seen: Any, normaliser: Normaliser) -> list[tuple[Any, Array, int]]:
+    """Pair statistics of a `VecNormalize` with those of a member."""
+    moments = [(seen.ret_rms, normaliser.of_returns, RETURNS)]
+    if seen.norm_obs:
+        moments.append((seen.obs_rms, normaliser.of_observations, OBSERVATIONS))
+    return moments
 
 
 def keeps_moments(hp: Record) -> bool:
@@ -216,9 +242,7 @@ def _set_moments(
         optimizer.state[item] = {"step": step, **moments_of_item}
 
 
-def _restore_counters(
-    model: Any, algorithm: engine.Algorithm, state: engine.State, n_envs: int
-) -> None:
+def _restore_counters(model: Any, algorithm: engine.Algorithm, state: State, n_envs: int) -> None:
     """Put the counters of steps and updates into the model."""
     model.num_timesteps = engine.steps(state)
     if algorithm.name != "ppo":  # PPO counts epochs, for its log alone
@@ -227,58 +251,63 @@ def _restore_counters(
         model._n_calls = model.num_timesteps // n_envs
 
 
-def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+def _fill_ppo(model: Any, state: State, environment: Environment, hp: Record, put: Put) -> None:
     agent = ppo.make_agent(state, environment, hp)
     policy = model.policy
-    _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net])
-    _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net])
+    _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net], put)
+    _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net], put)
     if not environment.n_actions:
-        _set(policy.log_std, agent.policy.log_std)
+        put(policy.log_std, agent.policy.log_std)
 
 
-def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+def _fill_dqn(model: Any, state: State, environment: Environment, hp: Record, put: Put) -> None:
     agent = dqn.make_agent(state, environment, hp)
     target = agent.target if hp.use_target_network else agent.online
+    # The second counts where both are one network, and the model's are taken.
     for net, layers in (
-        (agent.online, _linear(model.q_net.q_net)),
         (target, _linear(model.q_net_target.q_net)),
+        (agent.online, _linear(model.q_net.q_net)),
     ):
         if hp.dueling:
             _copy_dueling(net, layers)
         else:
-            _copy(net, layers)
+            _copy(net, layers, put)
     model.exploration_rate = dqn.exploration_rate(hp, engine.steps(state) / float(hp.horizon))
 
 
-def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+def _fill_sac(model: Any, state: State, environment: Environment, hp: Record, put: Put) -> None:
     agent = sac.make_agent(state, environment, hp)
     actor = model.actor
     hidden = _linear(actor.latent_pi)
     size = environment.action_size
-    _copy(agent.actor, hidden)
+    _copy(agent.actor, hidden, put)
     weights, biases = layer_views(agent.actor.parameters, agent.actor.layers, len(hidden))
     for head, first in ((actor.mu, 0), (actor.log_std, size)):
-        _set(head.weight, weights[:, first : first + size].T)
-        _set(head.bias, biases[first : first + size])
-    _copy_critics(model, agent)
+        put(head.weight, weights[:, first : first + size].T)
+        put(head.bias, biases[first : first + size])
+    _copy_critics(model, agent, put)
     if model.log_ent_coef is not None:  # None where the temperature is fixed
-        _set(model.log_ent_coef, agent.log_alpha)
+        put(model.log_ent_coef, agent.log_alpha)
 
 
-def _fill_td3(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+def _fill_td3(model: Any, state: State, environment: Environment, hp: Record, put: Put) -> None:
     agent = td3.make_agent(state, environment, hp)
     for actor, source in ((model.actor, agent.actor), (model.actor_target, agent.target_actor)):
-        _copy(source, _linear(actor.mu))
-    _copy_critics(model, agent)
+        _copy(source, _linear(actor.mu), put)
+    _copy_critics(model, agent, put)
 
 
-def _copy_critics(model: Any, agent: Agent) -> None:
+def _copy_critics(model: Any, agent: Agent, put: Put) -> None:
+    have = len(model.critic.q_networks)
+    if have != (needed := 2 - (agent.second.parameters is agent.first.parameters)):
+        message = f"{have} critics in the file, {needed} in the run"
+        raise InputError(f"does not fit this algorithm: {message}", key="start.model")
     for critics, pair in (
         (model.critic, (agent.first, agent.second)),
         (model.critic_target, (agent.target_1, agent.target_2)),
     ):
         for target, source in zip(critics.q_networks, pair, strict=False):  # one or two
-            _copy(source, _linear(target))
+            _copy(source, _linear(target), put)
 
 
 _FILL = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac, "td3": _fill_td3}
@@ -289,18 +318,18 @@ def _linear(modules: Iterable[nn.Module]) -> list[Any]:
     return [module for module in modules if hasattr(module, "weight")]
 
 
-def _copy(net: Network, layers: Iterable[nn.Linear]) -> None:
-    """Copy layers of `net`, from the first on, into torch's."""
+def _copy(net: Network, layers: Iterable[nn.Linear], put: Put) -> None:
+    """Copy between layers of `net`, from the first on, and torch's."""
     for index, layer in enumerate(layers):
         weights, biases = layer_views(net.parameters, net.layers, index)
-        _set(layer.weight, weights.T)  # PyTorch's are (fan_out, fan_in)
-        _set(layer.bias, biases)
+        put(layer.weight, weights.T)  # PyTorch's are (fan_out, fan_in)
+        put(layer.bias, biases)
 
 
 def _copy_dueling(net: Network, layers: list[Any]) -> None:
     """Copy a dueling network into torch's layers, under one head."""
     *hidden, head = layers
-    _copy(net, hidden)
+    _copy(net, hidden, _set)
     weights, biases = folded(*layer_views(net.parameters, net.layers, len(hidden)))
     _set(head.weight, weights.T)
     _set(head.bias, biases)
@@ -312,6 +341,13 @@ def _set(parameter: Tensor, values: Array) -> None:
     # `torch.from_numpy` takes a copy in one piece of what is a view with padding left out.
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _get(parameter: Tensor, values: Array) -> None:
+    if tuple(parameter.shape) != values.shape:
+        message = f"{tuple(parameter.shape)} numbers in the file, {values.shape} in the run"
+        raise InputError(f"does not fit this task: {message}", key="start.model")
+    values[...] = parameter.detach().numpy()
 
 
 def environments(environment: Environment, n_envs: int) -> Any:

@@ -35,6 +35,7 @@ from autorl.store import Store
 from autorl.study import Study
 from autorl.study.callbacks import check_callbacks
 from autorl.study.lineage import Lineage
+from autorl.study.results.models import with_start
 from autorl.study.setup import (
     cautions_before,
     check,
@@ -148,6 +149,7 @@ def make_plan(spec: Spec) -> Plan:
     Raises:
         InputError: what `tune` would raise.
     """
+    spec = with_start(spec)
     load = trainer_loader(spec)
     check(spec, load)
     check_callbacks(spec)

@@ -81,6 +81,7 @@ def _study_rows(spec: Spec) -> _Rows:
     objectives = (f"{objective.label}, {objective.direction}" for objective in spec.objectives())
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
+        *([("start", f"every run begins from {spec.start.model}")] if spec.start else []),
         *_tasks(spec),
         ("space", f"{space}{counted(len(names), 'hyperparameter')}: {', '.join(names)}"),
         ("optimizer", ", ".join(optimizer)),

@@ -258,8 +258,8 @@ def folder_size(folder: Path) -> int:
 def file_hashes(folder: Path) -> dict[str, str]:
     """Hash every file below a folder with SHA-256, by its relative path.
 
-    A symbolic link counts as the text it holds, whatever it leads to. Empty where there is no such
-    folder.
+    A file in place of the folder has an empty path. A symbolic link counts as the text it holds,
+    whatever it leads to. Empty where there is no such folder.
     """
     names = []
     for parent, folders, files in _walk(folder):
@@ -270,7 +270,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
             # Sockets and pipes hold no state, and reading a pipe would wait for a writer.
             if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                 names.append(path.relative_to(folder).as_posix())
-    hashes = {name: _file_hash(folder / name) for name in sorted(names)}
+    hashes = {name: file_hash(folder / name) for name in sorted(names) or [""]}
     return {name: digest for name, digest in hashes.items() if digest is not None}
 
 
@@ -291,7 +291,7 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
     with reading(folder):
         if not folder.is_dir():
             return "the folder is missing"
-        return first_difference(checkpoint_files, lambda name: _file_hash(folder / name))
+        return first_difference(checkpoint_files, lambda name: file_hash(folder / name))
 
 
 def first_difference(files: Mapping[str, str], hash_of: Callable[[str], str | None]) -> str | None:
@@ -313,7 +313,7 @@ def stays_inside(path: str) -> bool:
     return not Path(path).is_absolute() and ".." not in Path(path).parts
 
 
-def _file_hash(path: Path) -> str | None:
+def file_hash(path: Path) -> str | None:
     """Hash a file or the text of a link (SHA-256).
 
     It is read block by block: one of several GB takes no memory.

@@ -74,6 +74,8 @@ def _check(spec: Spec, load: Load) -> None:
         _check_device(spec, algorithm)
         prefix = f"{algorithm}." if algorithm else ""
         of_trainer = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        if trainer.start is not None and not spec.info(trainer).takes_start:
+            raise InputError(f"trainer {trainer.name!r} begins from no policy", key="start")
         # A landscape has the floats of weights.
         if not spec.info(trainer).replays_landscape:
             of_trainer = set(map(whole_name, of_trainer))

@@ -54,6 +54,7 @@ from autorl.study.callbacks import CallbackEntry, Listeners, check_callbacks, ma
 from autorl.study.driver import Driver
 from autorl.study.folder.checks import check_covers_folder, check_space
 from autorl.study.journal import Journal, say
+from autorl.study.results.models import with_start
 from autorl.study.results.record import StudyRecord, with_added_test_seeds
 from autorl.study.results.result import Result, read_result
 from autorl.study.session import session, user_files
@@ -61,6 +62,7 @@ from autorl.study.setup import check, check_answers, make_executor, make_optimiz
 from autorl.study.spec import MOST_RUNS, Spec, thaw
 from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import KeptModels, TestPhase, runs_of
+from autorl.trainers.agents import check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -164,6 +166,7 @@ class Study:
             InputError: the folder is in use, or the trainer cannot train this environment or these
                 hyperparameters.
         """
+        spec = with_start(spec)
         check(spec, load or trainer_loader(spec))
         check_callbacks(spec)
         check_answers(spec)
@@ -194,6 +197,8 @@ class Study:
                     tables = StudyTables(store.query)
                     check_space(spec, tables, folder)
                     check_covers_folder(tables, folder)
+                    if spec.start is not None:
+                        check_unchanged(spec.start.resolve())
                 if spec.storage is not None:
                     store.offsite = Offsite.take(spec.storage, store)
                 study = cls(spec, store, load)
@@ -206,6 +211,7 @@ class Study:
 
         Nothing survives the process, and no storage is used.
         """
+        spec = with_start(spec)
         check(spec, load or trainer_loader(spec))
         check_callbacks(spec)
         return cls(spec, Store.in_memory(), load)

@@ -45,6 +45,7 @@ class AgentInfo(TrainerInfo):
     step_unit: StepUnit | None = "environment_steps"
     takes_n_envs = True
     takes_task = True
+    takes_start = True
     machinery: Machinery = PYTHON
 
     def relative_cost(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -100,6 +100,7 @@ class TrainerInfo:
         replays_landscape: whether it answers from a landscape, its option `landscape`.
         takes_n_envs: whether `n_envs` is a hyperparameter as well as a key of the environment.
         takes_task: whether hyperparameters may change the task trained in (`trained_task`).
+        takes_start: whether its runs can begin from a policy, `TrainerSpec.start`.
         estimates_by_training: whether a few runs trained here tell what many cost.
         packages: whose versions a session records beside those every study does.
         default_metric: of an objective that names none.
@@ -117,6 +118,7 @@ class TrainerInfo:
     replays_landscape: bool = False
     takes_n_envs: bool = False
     takes_task: bool = False
+    takes_start: bool = False
     estimates_by_training: bool = False
     packages: tuple[str, ...] = ()
     default_metric: str | None = None
@@ -197,7 +199,7 @@ class TrainerInfo:
         kwargs = {name: value for name, value in trainer.kwargs.items() if name != "device"}
         if device == "cuda":
             kwargs["device"] = device
-        return TrainerSpec(trainer.name, FrozenMap(kwargs))
+        return replace(trainer, kwargs=FrozenMap(kwargs))
 
     def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
         """Check that a trainer can use the GPUs of a segment.

@@ -32,7 +32,7 @@ from autorl.core.types import (
 )
 from autorl.population import engine
 from autorl.population.environments import Environment, find_environment
-from autorl.population.export import keeps_moments, to_sb3, vec_normalize
+from autorl.population.export import keeps_moments, take, to_sb3, vec_normalize
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.members import is_finite
 from autorl.population.normalisation import SETTINGS, settings
@@ -71,6 +71,7 @@ class PopulationTrainer(AgentTrainer):
         self.name = spec.name.partition("/")[2]
         self.algorithm = engine.find_algorithm(self.name)
         self.kwargs = spec.kwargs
+        self.start = spec.start
         check_names(self.algorithm.settings, list(spec.kwargs))
 
     @property
@@ -107,9 +108,12 @@ class PopulationTrainer(AgentTrainer):
             self._environment(environment)
 
     def check_model(self, environment: EnvironmentSpec, config: Config) -> None:
-        """Check that an agent can act in the study's own task."""
+        """Check that an agent, and a start, fit the study's own task."""
         with faults_of_space(config), faults_in_one_line(environment):
-            self._trained_in(environment, config, self._environment(environment))
+            judging = self._environment(environment)
+            self._trained_in(environment, config, judging)
+        if self.start is not None:
+            self._new(judging, self._record(config, environment, 1), 0)
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return tuple(FixedValue(name, (name,), value) for name, value in self.kwargs.items())
@@ -321,7 +325,7 @@ class PopulationTrainer(AgentTrainer):
         values = self._values(segment.config, segment.environment)
         parent = load_parent(segment, f"population/{self.name}", values, self.changes)
         if parent is None:
-            return self.algorithm.create(environment, hp, key, np.float32), None, ()
+            return self._new(environment, hp, key), None, ()
         state = engine.from_arrays(self.algorithm, parent["arrays"])
         of_parent = parent["task"]
         for name, asked in _task(segment.environment, judging).items():
@@ -339,6 +343,23 @@ class PopulationTrainer(AgentTrainer):
         why = "the task" if changed else "n_envs"
         note = f"{why} changed: new episodes at step {segment.start}"
         return state, parent, (note,) if fresh else ()
+
+    def _new(self, environment: Environment, hp: Record, key: int) -> engine.State:
+        """Make a member, with the policy that runs begin from.
+
+        Raises:
+            InputError: the policy does not fit, or a replay memory is asked for beside it.
+        """
+        state = self.algorithm.create(environment, hp, key, np.float32)
+        if self.start is None:
+            return state
+        if self.start.memory is not None:
+            raise InputError(f"only sb3/{self.name} begins with one", key="start.memory")
+        options = environment.normalize
+        observes = options is not None and bool(options.get("norm_obs", True))
+        model = self.starting_model(normalises=observes)
+        take(model, self.algorithm, state, environment, hp)
+        return state
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
         """Return the hyperparameters as the compiled program reads them at first.

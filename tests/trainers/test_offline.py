@@ -19,12 +19,15 @@ import minari
 import torch
 from minari.data_collector import EpisodeBuffer
 from segments import refusal, run_well, segment
+from stable_baselines3 import DQN, SAC
 
 import autorl
 from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, TrainerSpec, freeze
+from autorl.study.results.models import with_start
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, TrainerConformance
+from autorl.trainers import load
 from autorl.trainers.offline.learner import (
     Learner,
     Transitions,
@@ -240,6 +243,27 @@ def test_the_study_of_the_page_can_be_begun(tmp_path: Path) -> None:
     spec = load_spec(file)
     check(spec, trainer_loader(spec))
     assert spec.space == "offline/iql"
+
+
+@pytest.mark.parametrize(("kind", "name"), [(DQN, CARTPOLE), (SAC, PENDULUM)])
+def test_a_replay_memory_begins_with_the_end_of_a_data_set(
+    tmp_path: Path, kind: Any, name: str
+) -> None:
+    data = read_transitions(name)
+    task = minari.load_dataset(name).env_spec.id
+    model = kind("MlpPolicy", task, buffer_size=50)
+    model.save(tmp_path / "model.zip")
+    start = {"model": str(tmp_path / "model.zip"), "memory": name}
+    trainer = {"name": f"sb3/{kind.__name__.lower()}"}
+    changes = {"trainer": trainer, "space": f"sb3/{kind.__name__.lower()}"}
+    spec = with_start(load_spec(study(environment=task, start=start, **changes)))
+    assert any(name in place for place in spec.start.files)
+    load(spec.trainers[""]).begin_from_start(model)
+    memory = model.replay_buffer
+    assert memory.full
+    assert np.array_equal(memory.next_observations.reshape(50, -1), data.following[-50:])
+    assert np.array_equal(memory.actions.reshape(50), data.actions[-50:].reshape(50))
+    assert np.array_equal(memory.dones.reshape(50), data.ended[-50:])
 
 
 @pytest.mark.slow

@@ -163,11 +163,31 @@ class SegmentId(str):
 class TrainerSpec:
     """A trainer by name, with its own options.
 
-    Names are `sb3/ppo`, `command`, `python:module:function`, and so on.
+    Names are `sb3/ppo`, `command`, `python:module:function`, and so on. Every run begins from the
+    policy `start`, if there is one.
     """
 
     name: str
     kwargs: FrozenMap = field(default_factory=FrozenMap)
+    start: Start | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """The policy that every run begins from, a checkpoint of step 0.
+
+    Attributes:
+        model: a zip of Stable-Baselines3, or the folder of a checkpoint.
+        trainer: that wrote the checkpoint; None of a zip.
+        memory: steps that a replay memory begins with: a file of `save_replay_buffer`, which ends
+            in `.pkl`, or a data set of Minari.
+        files: SHA-256 of every file by its path, as it was when the study began.
+    """
+
+    model: str
+    trainer: TrainerSpec | None = None
+    memory: str | None = None
+    files: FrozenMap = field(default_factory=FrozenMap)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from autorl.optimizers.registry import named_of_kind, search_kind
 from autorl.population.variants import landscape_name, stated_variant
 from autorl.study import Study
 from autorl.study.results.landscape import ABOUT
+from autorl.study.results.models import with_start
 from autorl.study.setup import (
     check,
     executor_name,
@@ -263,7 +264,7 @@ def build_cost(plan: BuildPlan, workers: int | None = None) -> BuildCost:
     spec = plan.spec
     if plan.is_lineage:
         raise InputError("the counts of a population depend on scores", key="optimizer")
-    check(spec, trainer_loader(spec))
+    check(with_start(spec), trainer_loader(spec))
     sizes = sizes_of(spec)
     tuning = len(spec.plan.tuning)
     test = len(spec.plan.test)

@@ -26,6 +26,7 @@ from autorl.store.offsite import database_copies, fetch_database
 from autorl.store.remote import RemoteFolder, shown_url
 from autorl.store.tables import StudyTables
 from autorl.study.folder.checks import storage_of, with_storage
+from autorl.study.results.models import with_start
 from autorl.study.spec import Spec
 from autorl.study.study import Study
 
@@ -56,7 +57,8 @@ def create_or_open(
     ignored = dict.fromkeys(ignoring)
     # Resuming another study would give its table under this one's name. Test seeds that were added
     # since are no other study.
-    if not spec.model_copy(update=ignored).same_study(study.stored.model_copy(update=ignored)):
+    begun = with_start(spec).model_copy(update=ignored)
+    if not begun.same_study(study.stored.model_copy(update=ignored)):
         study.close()
         refusal = f"holds another study: choose another folder with {option}"
         if option is None:

@@ -29,6 +29,8 @@ from autorl.trainers.language.rewards import options as reward_options
 from autorl.trainers.language.rewards.user_signals import same_sources
 from autorl.trainers.language.tasks import task, tasks
 
+BEGUN = "every run began from the policy of {}, whose own training is not counted"
+
 
 def cautions(
     record: StudyRecord,
@@ -59,6 +61,7 @@ def cautions(
         *training_cautions(record, incumbent),
         *([] if share is None else [share]),
         *constraint_cautions(record, incumbent),
+        *([] if spec.start is None else [BEGUN.format(spec.start.study or spec.start.model)]),
         *_anew_cautions(record),
         *refund_cautions(record),
         *([] if changed is None else [changed]),

@@ -141,6 +141,8 @@ def from_study(
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
     notes = data.manifest.notes
+    if data.spec.start is not None:
+        notes += (f"Every run began from the policy {Path(str(data.spec.start.model)).name}.",)
     if data.pending:
         notes += (f"Written while {counted(data.pending, 'proposal', 'were')} pending.",)
     variant = stated_variant(data.spec.environment.resolve())

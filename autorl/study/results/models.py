@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from autorl.core.plain_values import plain
 from autorl.core.types import Checkpoint, Config, InputError, ProposalId, SegmentId, StudyError
 from autorl.store import Store
 from autorl.store.cache import CheckpointCache, DamagedError
@@ -17,6 +18,9 @@ from autorl.store.rows import SUCCEEDED
 from autorl.store.store import located
 from autorl.study.results.record import StudyRecord, open_copy
 from autorl.study.setup import trainer_loader
+from autorl.study.spec import Spec
+from autorl.study.spec.sections import TrainerSection
+from autorl.trainers.agents import start_files
 from autorl.trainers.contract import Trainer
 
 
@@ -188,6 +192,39 @@ def kept_model(
     if seed is None and count > 1:
         name += f", the median of {count} by test score (`--seed` chooses another)"
     return KeptModel(trainer, checkpoints[chosen], chosen, name)
+
+
+def with_start(spec: Spec) -> Spec:
+    """Look up the policy that runs begin from, and hash its files.
+
+    Raises:
+        InputError: a file, the study or its model is not there.
+    """
+    section = spec.start
+    if section is None or section.files is not None:
+        return spec
+    try:
+        if section.study is not None:
+            section = section.model_copy(update=_incumbents_model(Path(section.study)))
+        files = start_files(section.resolve())
+    except (InputError, StudyError) as error:
+        raise spec.located(InputError(str(error), key="start")) from None
+    return spec.changed(start=section.model_copy(update={"files": files}))
+
+
+def _incumbents_model(folder: Path) -> dict[str, object]:
+    """Find the checkpoint of a study's incumbent, and what trained it."""
+    spec, connection = open_copy(folder)
+    with closing(connection):
+        record = StudyRecord(spec, Store(connection, folder, None), folder)
+        incumbent = record.incumbent()
+        model = kept_model(record, folder, incumbent.proposal, incumbent.config, None)
+        if is_url(model.checkpoint.path):
+            raise StudyError("its model is in a storage: `autorl export` it, and name the file")
+        with whole(record, model.checkpoint):
+            trainer, _ = spec.trainer_for(incumbent.config)
+    section = TrainerSection(name=trainer.name, kwargs=plain(trainer.kwargs))
+    return {"model": str(Path(model.checkpoint.path).resolve()), "trainer": section}
 
 
 def load_model(folder: Path, proposal: ProposalId, config: Config, seed: int | None) -> Any:

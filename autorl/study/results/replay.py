@@ -94,7 +94,7 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
     }
     # One full run of each tuning seed: the chain, and nothing to search with.
     document["budget"] = {"runs": len(spec.plan.tuning)}
-    for key in ("warm_start", "landscape", "path", "storage"):
+    for key in ("warm_start", "start", "landscape", "path", "storage"):
         document.pop(key, None)
     document = variables_by_name(document)
     text: str = yaml.safe_dump(document, sort_keys=False, width=110)

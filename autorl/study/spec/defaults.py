@@ -129,6 +129,12 @@ def _pin_paths(data: Content) -> None:
     storage = data.get("storage")
     if isinstance(storage, str) and storage:
         data["storage"] = storage_url(storage, Path(folder))
+    start = data.get("start")
+    if isinstance(start, dict):
+        for key in {"model", "study", "memory"} & start.keys():
+            # Another memory is a name.
+            if isinstance(start[key], str) and (key != "memory" or start[key].endswith(".pkl")):
+                start[key] = str(Path(folder, start[key]))
     for trainer in _trainer_sections(data):
         if isinstance(trainer, dict) and isinstance(trainer.get("kwargs"), dict):
             kwargs = trainer["kwargs"]

@@ -22,7 +22,7 @@ from pydantic import (
 
 from autorl.core.plain_text import shown
 from autorl.core.seeds import MOST_SEEDS, SeedPlan
-from autorl.core.types import EnvironmentSpec, FrozenMap, Resources, TrainerSpec
+from autorl.core.types import EnvironmentSpec, FrozenMap, Resources, Start, TrainerSpec
 from autorl.optimizers.registry import DEFAULT
 from autorl.population.task_families import FamilyPurpose
 from autorl.population.variants import landscape_name
@@ -560,6 +560,34 @@ class WarmStartSection(Section):
     @property
     def source(self) -> str:
         return self.study or self.landscape or ""
+
+
+class StartSection(Section):
+    """The policy that every run begins from, with a replay memory."""
+
+    model: str | None = None
+    """A zip of Stable-Baselines3, `NAME.vecnormalize.pkl` beside it. This or `study`."""
+    study: str | None = None
+    """Another study's folder: the model of its incumbent."""
+    memory: str | None = None
+    """What a replay memory begins with, for `sb3/*` that have one.
+
+    A file of `save_replay_buffer` that ends in `.pkl`, or a data set of Minari on this machine.
+    """
+    trainer: TrainerSection | None = None
+    """Written when the study begins: what trained the model of `study`."""
+    files: dict[str, str] | None = None
+    """Written when the study begins: SHA-256 by path."""
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        if self.files is None and (self.model is None) == (self.study is None):
+            raise ValueError("needs exactly one of `model` and `study`")
+        return self
+
+    def resolve(self) -> Start:
+        trainer = None if self.trainer is None else self.trainer.resolve()
+        return Start(self.model or "", trainer, self.memory, FrozenMap(self.files or {}))
 
 
 def _kind_of_start(value: object) -> str:

@@ -91,6 +91,7 @@ class Spec(sections.Section):
 
     `{zoo: FILE, entry: NAME}` is one of a preset. `load_spec` looks it up and checks all.
     """
+    start: sections.StartSection | None = None
     test: sections.TestSection = sections.TestSection()
     keep: sections.KeepSection = sections.KeepSection()
     landscape: sections.LandscapeSection | None = None
@@ -310,7 +311,8 @@ class Spec(sections.Section):
         """
         of_user = self.info(section).of_user
         where = {"path": self.path} if of_user and self.path is not None else {}
-        return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
+        start = None if self.start is None else self.start.resolve()
+        return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}), start)
 
     def trainer_for(self, config: Config, task: int = 0) -> tuple[TrainerSpec, Config]:
         """Return the trainer of a configuration, and what it is given.

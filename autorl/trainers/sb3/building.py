@@ -27,8 +27,8 @@ def check_model(
     spaces: tuple[gym.Space[object], gym.Space[object]],
     environment: EnvironmentSpec,
     n_envs: int,
-) -> None:
-    """Build the model of a configuration and let it act once.
+) -> Any:
+    """Return the model of a configuration that has acted once.
 
     Environments that cannot be stepped stand in for the task, and a replay buffer is cut to one row
     an environment.
@@ -62,6 +62,7 @@ def check_model(
             raise
         except Exception as error:
             raise _located(error, settings) from error
+    return model
 
 
 def build_model(

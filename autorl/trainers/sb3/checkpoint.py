@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.save_util import load_from_pkl
 
-from autorl.core.types import Checkpoint, CheckpointError, Segment
+from autorl.core.plain_text import shortened
+from autorl.core.types import Checkpoint, CheckpointError, InputError, Segment, Start
 from autorl.trainers import _streams as streams
 from autorl.trainers import saved_state
 from autorl.trainers.environment_state import bare_space
@@ -228,6 +231,93 @@ def restore_latest(model: Any, saved: Mapping[str, Any], *, same_episodes: bool)
         for noise, previous in zip(noises(model), saved["noise"], strict=True):
             if previous is not None:
                 noise.noise_prev = previous
+
+
+def begin_from(model: Any, source: Any, start: Start) -> None:
+    """Put the policy of a start into a new model.
+
+    That is its networks, the entropy coefficient that it learned where the model's is `auto`, the
+    statistics of its normaliser, and what a replay memory begins with. Optimizers begin anew.
+
+    Args:
+        model: of the run, which keeps its hyperparameters.
+        source: the model of the start.
+        start: names the replay memory.
+
+    Raises:
+        InputError: networks or memory do not fit.
+    """
+    # The first line is the name of a class, `MlpPolicy` has two.
+    networks = [str(part.policy).splitlines()[1:] for part in (source, model)]
+    states = [part.policy.state_dict() for part in (source, model)]
+    for lines, state in zip(networks, states, strict=True):
+        lines += [f"{name} {tuple(numbers.shape)}" for name, numbers in state.items()]
+    for saved, asked in zip_longest(*networks, fillvalue="nothing"):
+        if saved != asked:
+            raise _misfit(f"{saved.strip()} in the file, {asked.strip()} in the run", "model")
+    model.policy.load_state_dict(states[0])
+    learned = getattr(source, _ENTROPY, None)
+    # A number, or `auto_0.1`, is the configuration's own beginning.
+    if learned is not None and getattr(model, "ent_coef", None) == "auto":
+        getattr(model, _ENTROPY).data.copy_(learned)
+    normaliser = model.get_vec_normalize_env()
+    seen = source.get_vec_normalize_env()
+    if normaliser is not None and seen is not None:
+        moments = vars(seen).keys() & {"obs_rms", "ret_rms"}
+        vars(normaliser).update({name: vars(seen)[name] for name in moments})
+        # Until the first episodes have begun, so that step 0 is evaluated as the model was.
+        normaliser.training = False
+    if start.memory is not None:
+        try:
+            _fill(model, start.memory)
+        # A pickle of somebody else raises anything.
+        except Exception as error:
+            raise _misfit(saved_state.reason_of(error), "memory") from error
+
+
+def _misfit(why: str, key: str) -> InputError:
+    return InputError(f"does not fit this configuration: {shortened(why, 200)}", key=f"start.{key}")
+
+
+def _fill(model: Any, memory: str) -> None:
+    """Fill a new replay memory with recorded steps.
+
+    The newest ones are taken, as many as fit.
+
+    Raises:
+        Exception: they are of another task or number of environments, or cannot be read.
+    """
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is None or buffer.optimize_memory_usage or hasattr(buffer, "ep_start"):
+        raise ValueError("its algorithm has no memory of whole steps")
+    size = buffer.buffer_size
+    places = _rows(buffer)
+    if memory.endswith(".pkl"):
+        saved: Any = load_from_pkl(memory)
+        rows = min(saved.size(), size)
+        newest = np.arange(saved.pos - rows, saved.pos) % saved.buffer_size
+        arrays = {name: array[newest] for name, array in _rows(saved).items()}
+    else:
+        # Needs Minari.
+        from autorl.trainers.offline.learner import read_transitions
+
+        data = read_transitions(memory)
+        if data.action_space != model.action_space:
+            raise ValueError(f"its actions are {data.action_space}, not {model.action_space}")
+        rows = min(len(data.rewards) // buffer.n_envs, size)
+        columns = {
+            "next_observations": data.following,
+            "dones": data.ended,
+            "timeouts": 0 * data.ended,
+        }
+        columns |= {name: getattr(data, name) for name in ("observations", "actions", "rewards")}
+        arrays = {
+            name: column[-rows * buffer.n_envs :]
+            .reshape(rows, *places[name].shape[1:])
+            .astype(places[name].dtype)
+            for name, column in columns.items()
+        }
+    _restore_buffer(buffer, {"pos": rows % size, "full": rows == size, "arrays": arrays})
 
 
 def restore_streams(model: BaseAlgorithm, saved: Mapping[str, Any]) -> None:

@@ -110,6 +110,7 @@ class SB3Trainer(AgentTrainer):
     def __init__(self, spec: TrainerSpec) -> None:
         self.name = spec.name.partition("/")[2]
         self.kwargs = spec.kwargs
+        self.start = spec.start
         # Its errors too: wrong options are said before anything trains.
         self.algorithm = Settings(self.name, self.kwargs, {}).of
         self.logs = read_formats(spec.kwargs.get("logs"))
@@ -183,7 +184,15 @@ class SB3Trainer(AgentTrainer):
         n_envs = self.n_envs(config, environment)
         if is_game(environment):
             check_agents(environment, env.get_wrapper_attr("agents"), n_envs)
-        check_model(settings, spaces, environment, n_envs)
+        self.begin_from_start(check_model(settings, spaces, environment, n_envs))
+
+    def begin_from_start(self, model: Any) -> None:
+        """Put the policy of the start, if any, into a new model."""
+        if self.start is not None:
+            normaliser = model.get_vec_normalize_env()
+            normalises = normaliser is not None and normaliser.norm_obs
+            source = self.starting_model(normalises=normalises)
+            checkpoint.begin_from(model, source, self.start)
 
     def short_run(self, environment: EnvironmentSpec, config: Config) -> ShortRun | None:
         """Describe a run of two halves, on small rollouts and memories."""
@@ -323,6 +332,8 @@ class _Run:
         if parent:
             self.losses = dict(parent["losses"])
             checkpoint.restore_model(self.model, parent, self.settings.values)
+        else:
+            trainer.begin_from_start(self.model)
         # 3. episodes: without a `_last_obs`, `_setup_learn` resets the environments
         if parent and same_episodes:
             self.model._last_obs = parent["latest"]["_last_obs"]
@@ -333,6 +344,8 @@ class _Run:
                 checkpoint.end_episodes(self.model)
         # 4. what `learn` does first; then what that would reset, such as the noise
         self._start_learning()
+        if (normaliser := self.model.get_vec_normalize_env()) is not None:
+            normaliser.training = True  # see `checkpoint.begin_from`
         if parent:
             checkpoint.restore_latest(self.model, parent, same_episodes=same_episodes)
         # 5. random streams last: all of the above draws from them
