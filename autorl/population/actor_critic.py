@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.population import off_policy, rng
+from autorl.population.descent import average
 from autorl.population.engine import State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record
@@ -30,6 +31,8 @@ from autorl.population.normalisation import Normaliser, see
 from autorl.population.replay import Replay, sample_uniform
 
 Sizes = tuple[int, ...]
+MEASURES = ("critic_loss", "actor_loss", "ent_coef", "ent_coef_loss")
+CRITIC_LOSS, ACTOR_LOSS, ENT_COEF, ENT_COEF_LOSS = range(len(MEASURES))
 
 
 def network_sizes(environment: Environment, hp: Record, outputs: int) -> tuple[Sizes, Sizes]:
@@ -105,6 +108,7 @@ class Agent(NamedTuple):
     rewards: Array
     ended: Array
     log_probs: Array
+    measures: Array
 
 
 def make_agent(
@@ -188,11 +192,11 @@ def add_values(agent: Agent, n_critics: int, alpha: float) -> None:
 
 
 @kernel
-def critic_gradient(agent: Agent, n_critics: int, factor: float) -> None:
-    """Compute the gradient of the critics' squared errors.
+def critic_gradient(agent: Agent, n_critics: int, factor: float, number: int) -> None:
+    """Compute the gradient of the critics' squared errors, and average these.
 
-    It is that of factor / 2 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in
-    memory.
+    The loss is factor / 2 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in
+    memory. `number` is that of the update.
     """
     inputs = agent.observations.shape[1]
     for r in range(len(agent.batch)):
@@ -202,18 +206,26 @@ def critic_gradient(agent: Agent, n_critics: int, factor: float) -> None:
         for i in range(len(agent.action)):
             agent.pairs[r, inputs + i] = row[2 * inputs + i]
     see(agent.normaliser, agent.pairs[: len(agent.batch), :inputs])
-    regress(agent, agent.first, factor)
+    square = regress(agent, agent.first, factor)
     if n_critics > 1:
-        regress(agent, agent.second, factor)
+        square += regress(agent, agent.second, factor)
+    average(agent.measures, CRITIC_LOSS, 0.5 * factor * square, number)
 
 
 @kernel
-def regress(agent: Agent, critic: Network, factor: float) -> None:
-    """Compute the gradient of a critic's squared errors over `pairs`."""
+def regress(agent: Agent, critic: Network, factor: float) -> float:
+    """Compute the gradient of a critic's squared errors over `pairs`.
+
+    Returns their mean.
+    """
     n = len(agent.batch)
     critic.gradient.fill(0.0)
     forward(critic, agent.pairs, n)
     prepare_backward(critic)
     for r in range(n):
         critic.slopes[r, 0] = factor * (critic.outputs[r, 0] - agent.targets[r]) / n
+    square = 0.0
+    for r in range(n):
+        square += (critic.outputs[r, 0] - agent.targets[r]) ** 2
     backward(critic, agent.pairs, n)
+    return square / n

@@ -26,16 +26,35 @@ LEAST = 2.0**-126  # the smallest normal number of single precision
 
 
 @kernel
-def clip_scale(gradient: Array, max_norm: float) -> float:
-    """Return the factor that brings the norm of `gradient` down to `max_norm`.
-
-    The norm is Euclidean; the factor is 1 where it is below already.
-    """
+def norm_of(gradient: Array) -> float:
+    """Return the Euclidean norm of `gradient`."""
     square = gradient.dtype.type(0.0)
     for i in range(len(gradient)):
         square += gradient[i] * gradient[i]
+    return math.sqrt(square)
+
+
+@kernel
+def clip_scale(norm: float, max_norm: float) -> float:
+    """Return the factor that brings a gradient's norm down to `max_norm`.
+
+    It is 1 where the norm is below already.
+    """
     # As `torch.nn.utils.clip_grad_norm_` does, 1e-6 included.
-    return min(1.0, max_norm / (math.sqrt(square) + 1e-6))
+    return min(1.0, max_norm / (norm + 1e-6))
+
+
+@kernel
+def average(measures: Array, index: int, value: float, number: int) -> None:
+    """Average a measure over updates, of which this is `number`, from 1.
+
+    The latest hundred or so count: all weigh the same at first, then the weight of one decays by
+    1 % with each that follows.
+    """
+    if number == 1:
+        measures[index] = value
+    else:
+        measures[index] += max(1.0 / number, 0.01) * (value - measures[index])
 
 
 @kernel

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from autorl.core.types import InputError
 from autorl.population import off_policy, rng
 from autorl.population import replay as memory
-from autorl.population.descent import clip_scale, descend, polyak
+from autorl.population.descent import average, clip_scale, descend, norm_of, polyak
 from autorl.population.dueling import aggregate, keep_streams_apart, part_streams, slopes_of_streams
 from autorl.population.engine import State
 from autorl.population.environments.base import Environment
@@ -87,6 +87,10 @@ HYPERPARAMETERS = off_policy.settings(
 )
 
 
+MEASURES = ("loss", "grad_norm")
+LOSS, GRAD_NORM = range(len(MEASURES))
+
+
 class Agent(NamedTuple):
     """Online and target network, the replay memory, and scratch memory.
 
@@ -114,6 +118,7 @@ class Agent(NamedTuple):
     targets: Array
     rewards: Array
     ended: Array
+    measures: Array
 
 
 def network_sizes(environment: Environment, hp: Record) -> tuple[int, ...]:
@@ -183,7 +188,10 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index
     loss_gradient(agent, hp, agent.n_actions)
     member.counts[UPDATES] += 1
     gradient = agent.online.gradient
-    scale = clip_scale(gradient, hp.max_grad_norm)
+    norm = norm_of(gradient)
+    average(agent.measures, LOSS, loss(agent), member.counts[UPDATES])
+    average(agent.measures, GRAD_NORM, norm, member.counts[UPDATES])
+    scale = clip_scale(norm, hp.max_grad_norm)
     pace = (rate, member.counts[UPDATES])
     descend(member, gradient, hp, pace, scale, (0, len(gradient)))
 
@@ -293,6 +301,18 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
 
 
 @kernel
+def loss(agent: Agent) -> float:
+    """Return mean(w * huber(Q(s, a) - y)) after `loss_gradient`."""
+    inputs = agent.observations.shape[1]
+    total = 0.0
+    for r in range(len(agent.batch)):
+        action = int(agent.replay.rows[agent.batch[r], 2 * inputs])
+        error = abs(agent.online.outputs[r, action] - agent.targets[r])
+        total += agent.weights[r] * (0.5 * error * error if error < 1.0 else error - 0.5)
+    return total / len(agent.batch)
+
+
+@kernel
 def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
     """Fill `agent.targets` with the targets y of the minibatch."""
     n = len(agent.batch)
@@ -311,5 +331,7 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
 
 LOOP = off_policy.make_loop(__name__, choose_actions, update_networks, after_step=follow)
 ALGORITHM = off_policy.make_algorithm(
-    "dqn", HYPERPARAMETERS, LOOP, create, make_agent, {"target": Target}, discrete=True
+    *("dqn", HYPERPARAMETERS, LOOP, create, make_agent, {"target": Target}),
+    discrete=True,
+    measures=MEASURES,
 )

@@ -66,6 +66,7 @@ class Algorithm:
             normalise there is one more, `normaliser`.
         continuous_head: how outputs become a continuous action.
         as_general: the record that its program takes, for a record of its own.
+        measures: names of what `Member.measures` says of its updates.
         general: name of the algorithm that it is a special case of, else empty.
     """
 
@@ -80,6 +81,7 @@ class Algorithm:
     outside: Callable[[Member, Any, Record, Worlds], Callable[[int], None]]
     parts: Mapping[str, type]
     continuous_head: int
+    measures: tuple[str, ...]
     as_general: Callable[[Record], Record] = unchanged
     general: str = ""
 

@@ -17,6 +17,7 @@ from autorl.population.kernels import Array, aligned_zeros, kernel
 RETURN = 0
 LENGTH = 1
 STEPS, UPDATES, EPISODES = range(3)
+MEASURES = 8  # of the updates, at most
 RECENT = 100  # training episodes behind `train_return`, as in Stable-Baselines3
 
 
@@ -32,6 +33,7 @@ class Member(NamedTuple):
         states: (n_envs, state_size) float64, the environments.
         episodes: (n_envs, 2) float64, return and length so far of each running episode.
         recent: (RECENT,) float64, the returns of the last finished episodes, in a ring.
+        measures: (MEASURES,) float64, of updates, named by `Algorithm.measures`; NaN before one.
     """
 
     key: Array
@@ -42,6 +44,7 @@ class Member(NamedTuple):
     states: Array
     episodes: Array
     recent: Array
+    measures: Array
 
 
 class World(NamedTuple):
@@ -72,6 +75,7 @@ def new_member(key: int, parameters: Array, environment: Environment, n_envs: in
         states=environment.states(n_envs),
         episodes=np.full((n_envs, 2), -1.0),  # a length below 0: never reset
         recent=np.zeros(RECENT),
+        measures=np.full(MEASURES, np.nan),
     )
 
 

@@ -207,10 +207,11 @@ def make_algorithm(
     parts: Mapping[str, type],
     *,
     discrete: bool,
+    measures: tuple[str, ...],
 ) -> Algorithm:
     """Make an algorithm of its loop.
 
-    `parts` are those of a state besides member and memory.
+    `parts` are those of a state besides member and memory, `measures` names of what updates say.
     """
     return Algorithm(
         name=name,
@@ -224,6 +225,7 @@ def make_algorithm(
         outside=partial(_outside, loop),
         parts={"member": Member, "replay": Replay, **parts},
         continuous_head=SQUASHED,
+        measures=measures,
     )
 
 
@@ -247,7 +249,7 @@ def scratch(state: State, environment: Environment, hp: Record) -> dict[str, Any
     them, and `action` is one within the environment's bounds. `batch` are the rows drawn from the
     memory, `ends` those whose following state they bootstrap from (`batch` itself for n_steps = 1),
     `discounts` the factors of those bootstrapped values, `targets` what values move to. `rewards`
-    and `ended` (n_envs,) are of one step.
+    and `ended` (n_envs,) are of one step, `measures` the member's.
     """
     n = int(hp.batch_size)
     rows = max(n, int(hp.n_envs))  # acting and learning take turns with the same memory
@@ -264,6 +266,7 @@ def scratch(state: State, environment: Environment, hp: Record) -> dict[str, Any
         "targets": np.zeros(n),
         "rewards": np.zeros(int(hp.n_envs)),
         "ended": np.zeros(int(hp.n_envs)),
+        "measures": state["member"].measures,
     }
 
 

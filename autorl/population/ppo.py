@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.population import rng
-from autorl.population.descent import ADAM, OPTIMIZERS, clip_scale, descend, rmsprop
+from autorl.population.descent import ADAM, OPTIMIZERS, clip_scale, descend, norm_of, rmsprop
 from autorl.population.elementary import exp
 from autorl.population.engine import Algorithm, State
 from autorl.population.environments.base import Environment
@@ -72,6 +72,13 @@ from autorl.population.policies import (
     sample,
 )
 
+MEASURES = (
+    *("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction"),
+    *("grad_norm", "loss", "explained_variance"),
+)
+POLICY_LOSS, VALUE_LOSS, ENTROPY_LOSS, APPROX_KL, CLIP_FRACTION, GRAD_NORM, LOSS, EXPLAINED = range(
+    len(MEASURES)
+)
 WHOLE_ROLLOUT = 2**31  # rows of a minibatch that has all of them
 HYPERPARAMETERS = {
     "learning_rate": Setting(3e-4, lower=0.0, scheduled=True, sb3="function", case=7e-4),
@@ -127,6 +134,7 @@ class Agent(NamedTuple):
     A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows,
     action_size) and `columns` (3, rows); `action` (action_size,) is a clipped one. `cut` (rows,)
     are the rows of the rollout in which a limit ended an episode, `finals` its last observations.
+    `measures` are the member's.
     """
 
     actor: Network
@@ -141,6 +149,7 @@ class Agent(NamedTuple):
     action: Array
     cut: Array
     normaliser: Normaliser | None
+    measures: Array
 
 
 def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -197,6 +206,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         action=np.zeros(environment.action_size),
         cut=np.zeros(rows, np.int64),
         normaliser=state.get("normaliser"),
+        measures=state["member"].measures,
     )
 
 
@@ -245,6 +255,11 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
     clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
     ent_coef = scheduled(hp.ent_coef, hp.ent_coef_end, hp.ent_coef_shape, progress)
     stop = False
+    measures = agent.measures
+    measures.fill(0.0)
+    explain(agent.rollout, measures)
+    batches = 0
+    updates = member.counts[UPDATES]
     for _ in range(hp.n_epochs):
         rng.permute(
             order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE))
@@ -253,13 +268,17 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
         for first in range(0, len(order), hp.batch_size):
             batch = order[first : first + hp.batch_size]
             divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
+            batches += 1
+            measures[APPROX_KL] += divergence
             # As in Stable-Baselines3: the whole update ends, without this minibatch's step.
             stop = divergence > 1.5 * hp.target_kl
             if stop:
                 break
             member.counts[UPDATES] += 1
             gradient = agent.gradient
-            scale = clip_scale(gradient, hp.max_grad_norm)
+            norm = norm_of(gradient)
+            measures[GRAD_NORM] += norm
+            scale = clip_scale(norm, hp.max_grad_norm)
             if hp.optimizer == ADAM:
                 pace = (learning_rate, member.counts[UPDATES])
                 descend(member, gradient, hp, pace, scale, (0, len(gradient)))
@@ -268,6 +287,30 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
                 rmsprop(member.parameters, gradient, square, learning_rate, hp.optimizer_eps, scale)
         if stop:
             break
+    for k in range(GRAD_NORM):
+        measures[k] /= batches
+    measures[GRAD_NORM] /= member.counts[UPDATES] - updates
+    bonus = ent_coef * measures[ENTROPY_LOSS]
+    measures[LOSS] = measures[POLICY_LOSS] + bonus + hp.vf_coef * measures[VALUE_LOSS]
+
+
+@kernel
+def explain(rollout: Rollout, measures: Array) -> None:
+    """Measure the share of the variance of returns that values explain."""
+    n = len(rollout.returns)
+    mean = 0.0
+    bias = 0.0
+    for i in range(n):
+        mean += rollout.returns[i]
+        bias += rollout.returns[i] - rollout.values[i]
+    mean /= n
+    bias /= n
+    total = 0.0
+    unexplained = 0.0
+    for i in range(n):
+        total += (rollout.returns[i] - mean) ** 2
+        unexplained += (rollout.returns[i] - rollout.values[i] - bias) ** 2
+    measures[EXPLAINED] = 1.0 - unexplained / total
 
 
 @kernel
@@ -391,7 +434,9 @@ def loss_gradient(
         forward(agent.actor, agent.inputs, rows)
         forward(agent.critic, agent.inputs, rows)
         divergence += policy_loss(agent, chunk, moments, (clip_range, ent_coef, share))
+        measure_policy(agent, rows, moments, clip_range, share)
         value_loss(agent, hp, chunk, share)
+        measure_value(agent, rows, hp.clip_range_vf, share)
         backward(agent.actor, agent.inputs, rows)
         backward(agent.critic, agent.inputs, rows)
     return divergence * share
@@ -459,6 +504,45 @@ def policy_loss(
         divergence += ratio - 1.0 - log_ratio
     policy_gradient(policy, outputs, actions, weights, -share * ent_coef, agent.actor.slopes)
     return divergence
+
+
+# Loops of their own: within those of the gradients sums might be taken in another order.
+@kernel
+def measure_policy(
+    agent: Agent, rows: int, moments: tuple[float, float], clip_range: float, share: float
+) -> None:
+    """Add the surrogate, entropy and clipped share of a chunk to the measures.
+
+    `agent.columns` are as `policy_loss` leaves them.
+    """
+    centre, scale = moments
+    surrogate = 0.0
+    clipped = 0.0
+    entropy = 0.0
+    for r in range(rows):
+        advantage = (agent.columns[0, r] - centre) * scale
+        ratio = exp(agent.policy.log_probs[r] - agent.columns[1, r])
+        held = min(max(ratio, 1.0 - clip_range), 1.0 + clip_range)
+        surrogate += min(advantage * ratio, advantage * held)
+        clipped += 1.0 if abs(ratio - 1.0) > clip_range else 0.0
+        entropy += agent.policy.entropies[r]
+    agent.measures[POLICY_LOSS] -= share * surrogate
+    agent.measures[CLIP_FRACTION] += share * clipped
+    agent.measures[ENTROPY_LOSS] -= share * entropy
+
+
+@kernel
+def measure_value(agent: Agent, rows: int, clip_range: float, share: float) -> None:
+    """Add the squared errors of a chunk's values to the measures.
+
+    `agent.columns` are as `value_loss` leaves them.
+    """
+    square = 0.0
+    for r in range(rows):
+        old = agent.columns[0, r]
+        change = min(max(float(agent.critic.outputs[r, 0]) - old, -clip_range), clip_range)
+        square += (old + change - agent.columns[1, r]) ** 2
+    agent.measures[VALUE_LOSS] += share * square
 
 
 @kernel
@@ -563,4 +647,5 @@ ALGORITHM = Algorithm(
     outside=outside,
     parts={"member": Member},
     continuous_head=MEAN,
+    measures=MEASURES,
 )

@@ -20,6 +20,10 @@ import numpy.typing as npt
 
 from autorl.population import actor_critic, off_policy, rng
 from autorl.population.actor_critic import (
+    ACTOR_LOSS,
+    ENT_COEF,
+    ENT_COEF_LOSS,
+    MEASURES,
     Agent,
     add_values,
     begin_update,
@@ -27,7 +31,7 @@ from autorl.population.actor_critic import (
     network_sizes,
     pair,
 )
-from autorl.population.descent import descend, polyak
+from autorl.population.descent import average, descend, polyak
 from autorl.population.engine import State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record, Setting
@@ -160,12 +164,16 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index
     pace = (rate, member.counts[UPDATES])
     if hp.ent_coef < 0.0:
         temperature_gradient(agent, hp)
+        loss = agent.log_alpha[0] * agent.gradient[-1]
+        average(agent.measures, ENT_COEF_LOSS, loss, pace[1])
         descend(member, agent.gradient, hp, pace, 1.0, (critics_end, critics_end + 1))
     # 4. The critics, then the actor against the critics as they are now. The factor 0.5 of the
     #    critics' loss and the 2 of the square's derivative cancel.
-    critic_gradient(agent, 2, 1.0)
+    average(agent.measures, ENT_COEF, alpha, pace[1])
+    critic_gradient(agent, 2, 1.0, pace[1])
     descend(member, agent.gradient, hp, pace, 1.0, (actor_end, critics_end))
     actor_gradient(agent, alpha)
+    average(agent.measures, ACTOR_LOSS, actor_loss(agent, alpha), pace[1])
     descend(member, agent.gradient, hp, pace, 1.0, (0, actor_end))
     # Counted anew in every round, as in Stable-Baselines3.
     if index % hp.target_update_interval == 0:
@@ -233,6 +241,16 @@ def actor_gradient(agent: Agent, alpha: float) -> None:
 
 
 @kernel
+def actor_loss(agent: Agent, alpha: float) -> float:
+    """Return the actor's loss after `actor_gradient`."""
+    total = 0.0
+    for r in range(len(agent.batch)):
+        value = min(agent.first.outputs[r, 0], agent.second.outputs[r, 0])
+        total += alpha * agent.log_probs[r] - value
+    return total / len(agent.batch)
+
+
+@kernel
 def action_gradients(agent: Agent) -> None:
     """Compute d(-min(Q1, Q2)(s, a)) / d(s, a) of every row.
 
@@ -255,5 +273,12 @@ def action_gradients(agent: Agent) -> None:
 
 LOOP = off_policy.make_loop(__name__, choose_actions, update_networks, reward_scale=reward_scale)
 ALGORITHM = off_policy.make_algorithm(
-    "sac", HYPERPARAMETERS, LOOP, create, make_agent, {"target": Target}, discrete=False
+    "sac",
+    HYPERPARAMETERS,
+    LOOP,
+    create,
+    make_agent,
+    {"target": Target},
+    discrete=False,
+    measures=MEASURES,
 )

@@ -26,6 +26,8 @@ import numpy.typing as npt
 
 from autorl.population import actor_critic, off_policy, rng
 from autorl.population.actor_critic import (
+    ACTOR_LOSS,
+    MEASURES,
     Agent,
     add_values,
     begin_update,
@@ -33,7 +35,7 @@ from autorl.population.actor_critic import (
     network_sizes,
     pair,
 )
-from autorl.population.descent import descend, polyak
+from autorl.population.descent import average, descend, polyak
 from autorl.population.engine import State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Fixed, Record, Setting, scheduled
@@ -182,13 +184,14 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index
     actor_end = len(agent.actor.parameters)
     critics_end = len(member.parameters)
     critic_targets(agent, hp, seed)
-    critic_gradient(agent, hp.n_critics, 2.0)
+    critic_gradient(agent, hp.n_critics, 2.0, updates)
     descend(member, agent.gradient, hp, (rate, updates), 1.0, (actor_end, critics_end))
     # Counted over the whole run, unlike SAC's target_update_interval.
     if updates % hp.policy_delay == 0:
         actor_gradient(agent)
         # Adam corrects its moments by the steps of its own network.
         agent.target.updates[0] += 1
+        average(agent.measures, ACTOR_LOSS, actor_loss(agent), agent.target.updates[0])
         descend(member, agent.gradient, hp, (rate, agent.target.updates[0]), 1.0, (0, actor_end))
         polyak(agent.target.parameters, member.parameters, hp.tau)
 
@@ -215,6 +218,15 @@ def critic_targets(agent: Agent, hp: Record, seed: int) -> None:
             action = math.tanh(agent.target_actor.outputs[r, i]) + noise
             agent.actions[r, i] = min(max(action, -1.0), 1.0)
     add_values(agent, hp.n_critics, 0.0)
+
+
+@kernel
+def actor_loss(agent: Agent) -> float:
+    """Return -mean Q1(s, tanh(u)) after `actor_gradient`."""
+    total = 0.0
+    for r in range(len(agent.batch)):
+        total -= agent.first.outputs[r, 0]
+    return total / len(agent.batch)
 
 
 @kernel
@@ -257,4 +269,5 @@ ALGORITHM = off_policy.make_algorithm(
     make_agent,
     {"target": Target, "exploration": Exploration},
     discrete=False,
+    measures=MEASURES[:2],
 )

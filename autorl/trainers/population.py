@@ -54,7 +54,15 @@ from autorl.trainers.outside_environments import (
 )
 from autorl.trainers.saved_state import load as load_state
 from autorl.trainers.saved_state import load_parent, save
-from autorl.trainers.shared import ENVIRONMENT, Course, check_rollout, check_start, schedule_parts
+from autorl.trainers.shared import (
+    ENVIRONMENT,
+    Course,
+    after_update,
+    check_rollout,
+    check_start,
+    schedule_parts,
+    train_metric,
+)
 from autorl.trainers.shared import check_names as check_options
 from autorl.trainers.trained_task import beside_task, faults_of_space, of_task, trained_task
 
@@ -119,7 +127,8 @@ class PopulationTrainer(AgentTrainer):
         return tuple(FixedValue(name, (name,), value) for name, value in self.kwargs.items())
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        return ("eval_return", "eval_return_std", "eval_length", "train_return")
+        measured = map(train_metric, self.algorithm.measures)
+        return ("eval_return", "eval_return_std", "eval_length", "train_return", *measured)
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last iteration up to `step`.
@@ -180,7 +189,7 @@ class PopulationTrainer(AgentTrainer):
         """
         segment = course.segment
         measured = -1  # the step the last evaluation was of
-        metrics: Mapping[str, float] = {}
+        metrics: dict[str, float] = {}
         # The end may be a point as well, and then comes twice: it is evaluated once.
         for step in (*segment.evaluate_at, segment.until):
             iterations = (step - engine.steps(state)) // stride
@@ -196,6 +205,11 @@ class PopulationTrainer(AgentTrainer):
                 if trained != measured:
                     keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
                     metrics = engine.evaluation(bound, state, environment, keys)
+                    values = state["member"].measures
+                    # There are places for more than an algorithm has.
+                    metrics |= after_update(
+                        {}, dict(zip(self.algorithm.measures, values, strict=False))
+                    )
                     measured = trained
                 if not course.add(point, metrics):
                     return course.problem

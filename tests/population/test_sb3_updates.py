@@ -19,7 +19,7 @@ from outside_runs import NORMALISE_OPTIONS as OPTIONS
 from population_helpers import TWO, make
 
 from autorl.core.types import FrozenMap
-from autorl.population import a2c, ddpg, dqn, engine, export, ppo, rng, sac, td3
+from autorl.population import a2c, actor_critic, ddpg, dqn, engine, export, ppo, rng, sac, td3
 from autorl.population.environments import ENVIRONMENTS as NATIVE
 from autorl.population.members import UPDATES, World
 from autorl.population.normalisation import begin_observed
@@ -211,6 +211,7 @@ def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
         agent = ppo.make_agent(state, environment, hp)
         _train(ppo, state, environment, hp, agent)
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))
+        _assert_measured(state, ppo.MEASURES, model.logger.name_to_value)
         after, past = state["member"], before["member"]
         ends.append(int(after.counts[UPDATES] - past.counts[UPDATES]))
         assert ends[-1] == len(theirs)
@@ -219,6 +220,15 @@ def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
     assert (min(ends) < n_epochs * parts) == ("stops" in case)
     if case.endswith("0.002"):
         assert any(steps % parts for steps in ends), "an update ended in the middle of an epoch"
+
+
+def _assert_measured(state, names, logged, without=("loss", "approx_kl")):
+    """Updates measure what SB3 logs: of PPO two of the last minibatch and the last epoch."""
+    measured = dict(zip(names, state["member"].measures, strict=False))
+    shared = [name for name in names if f"train/{name}" in logged and name not in without]
+    assert len(shared) >= 1
+    for name in shared:  # SB3 averages the share of clipped rows in single precision
+        assert measured[name] == pytest.approx(logged[f"train/{name}"], rel=1e-6, abs=1e-9), name
 
 
 def _assert_advantages(model, agent, hp):
@@ -390,6 +400,7 @@ def test_memories_are_learned_from_as_in_stable_baselines3(
         )
     updates = int(hp.gradient_steps) if hp.gradient_steps > 0 else int(hp.train_freq)
     short = 0
+    logged = []
     for _ in range(2 * ITERATIONS):
         before = _copy(state)
         agent = page.make_agent(before, environment, hp)
@@ -425,6 +436,12 @@ def test_memories_are_learned_from_as_in_stable_baselines3(
             sample=lambda *a, waiting=batches, **k: waiting.pop(0)
         )
         model.train(updates, int(hp.batch_size))
+        logged.append(dict(model.logger.name_to_value))
+        means = {name: np.mean([log[name] for log in logged]) for name in logged[0]}
+        # As many updates in every call, but for the actor's of TD3.
+        without = ["actor_loss"] if page is td3 and hp.policy_delay > 1 else []
+        names = dqn.MEASURES if page is dqn else actor_critic.MEASURES
+        _assert_measured(state, names, means, without)
         ours = _as_engine_has_it(model, kind.lower(), state, environment, hp)
         theirs = _parameters(model)
         _assert_same(ours, theirs)
