@@ -511,7 +511,7 @@ def policy_loss(
 def measure_policy(
     agent: Agent, rows: int, moments: tuple[float, float], clip_range: float, share: float
 ) -> None:
-    """Add the surrogate, entropy and clipped share of a chunk to the measures.
+    """Add surrogate, entropy and clipped share of a chunk to the measures.
 
     `agent.columns` are as `policy_loss` leaves them.
     """
