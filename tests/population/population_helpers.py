@@ -47,7 +47,9 @@ def advanced(
 def same(left: Any, right: Any) -> bool:
     """Whether two states are equal to the last bit."""
     a, b = engine.to_arrays(left), engine.to_arrays(right)
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    return a.keys() == b.keys() and all(
+        np.array_equal(a[name], b[name], equal_nan=True) for name in a
+    )
 
 
 def close(gradient: Any, expected: Any) -> bool:

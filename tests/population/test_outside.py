@@ -44,7 +44,9 @@ def _equal(left, right):
     """Compare all but the pickles of environments, which may say the same in other bytes."""
     a, b = arrays_of(left), arrays_of(right)
     data = [*a]
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in data)
+    return a.keys() == b.keys() and all(
+        np.array_equal(a[name], b[name], equal_nan=True) for name in data
+    )
 
 
 def _collected(environment_id, n_envs=3, normalize=None, **config):
