@@ -41,10 +41,10 @@ def benchmark(
     """Compare an optimizer with random search on recorded landscapes.
 
     Recorded runs answer for training: three tuning seeds a configuration, up to ten test seeds for
-    the incumbent. Scores are on the scale of each landscape, 0 its worst and 1 its best configuration
-    on test seeds. The nearest recorded configuration answers for any, which favours searches that
-    spread out: --set trainer.name=surrogate has a model answer, which takes longer. The same command
-    goes on where it was interrupted.
+    the incumbent. Scores are on the scale of each landscape: 0 is its worst configuration on test
+    seeds, 1 its best. The nearest recorded configuration answers for any, which favours searches
+    that spread out: --set trainer.name=surrogate has a model answer, which takes longer. The same
+    command goes on where it was interrupted.
 
     Options:
         optimizer: A name, module:Class, or '{name: tpe, ...options}'.
@@ -58,7 +58,7 @@ def benchmark(
     stated = parse_document(optimizer, "OPTIMIZER").data
     if stated == PLAIN:
         raise InputError("is what the others are compared with", key="OPTIMIZER")
-    found = landscapes_of(landscapes or SHIPPED)
+    recorded = landscapes_of(landscapes or SHIPPED)
     study = {
         "name": "benchmark",
         "trainer": {"name": REPLAY},
@@ -68,9 +68,9 @@ def benchmark(
         "keep": {"checkpoints": "none"},
         "compare": {
             "methods": {PLAIN: PLAIN, optimizer: {"optimizer": stated}},
-            "tasks": {data.manifest.id: _task(data) for data in found},
+            "tasks": {data.manifest.id: _task(data) for data in recorded},
             "repeats": repeats,
-            "scale": {data.manifest.id: _scale(data) for data in found},
+            "scale": {data.manifest.id: _scale(data) for data in recorded},
         },
     }
     section, specs = read_comparison(study, overrides_of(settings), {})
@@ -98,7 +98,7 @@ def _task(data: Landscape) -> dict[str, Any]:
 
 
 def _scale(data: Landscape) -> tuple[float, float]:
-    """Return the scores of the worst and the best configuration on test seeds."""
+    """Return test scores of the worst and the best configuration."""
     grid = data.grid
     means = grid.at(len(grid.steps) - 1).values[:, grid.seed_positions("test")].mean(axis=1)
     if np.isnan(means).any():

@@ -56,11 +56,11 @@ def compare(
     Studies: test scores with intervals, in pairs on the seeds they share, and what they cost.
     Unequal budgets, spaces of a trainer, seeds or evaluations are refused without --unequal.
 
-    A file: the methods and tasks of its section `compare`, or --optimizers on its own task, at equal
-    budgets; test scores with intervals, ranks and their tests, performance profiles. Every study is
-    a folder <out>/<method>/<task>/seed-<n>. The same command goes on where it was interrupted;
-    finished studies are only read. An optimizer the file names keeps its options, the others have
-    their defaults.
+    A file: the methods and tasks of its section `compare`, or --optimizers on its own task, at
+    equal budgets. It prints test scores with intervals, ranks and their tests, and performance
+    profiles. Every study is a folder <out>/<method>/<task>/seed-<n>. The same command goes on where
+    it was interrupted; finished studies are only read. An optimizer the file names keeps its
+    options, the others have their defaults.
 
     Options:
         sources: Folders of studies (or with studies in them); or a study file or search space.
@@ -94,7 +94,7 @@ def compare(
 
 
 class Pages(NamedTuple):
-    """What a comparison of methods writes: a page, a table for LaTeX.
+    """The files a comparison of methods writes.
 
     `replace`: what is there may be replaced.
     """
@@ -107,7 +107,9 @@ class Pages(NamedTuple):
 def run_comparison(
     specs: Mapping[Cell, Spec], folder: Path, way: Way, scales: Mapping[str, Scale], pages: Pages
 ) -> None:
-    """Run the studies of a comparison, those that are over apart; print and write its tables.
+    """Run the studies of a comparison, and show its tables.
+
+    Studies that are over are only read.
 
     Raises:
         InputError: methods of a task differ in more than trainer, space and optimizer.
@@ -159,7 +161,7 @@ def _compare_folders(
 
 
 def _run_all(specs: Mapping[Cell, Spec], folder: Path, way: Way) -> dict[Cell, Finished | None]:
-    """Run studies, and return the result of each and the steps it was charged."""
+    """Run studies, and return results and charged steps."""
     studies: dict[Cell, Finished | None] = {}
     for cell, spec in specs.items():
         place = folder / cell.place

@@ -19,7 +19,10 @@ from autorl.population.networks import hidden_widths
 
 @dataclass(frozen=True)
 class Schedule:
-    """A hyperparameter that changes from `start` to `end`, as `space.schedules` has the shape."""
+    """A hyperparameter that changes from `start` to `end`.
+
+    Shapes are those of `space.schedules`.
+    """
 
     start: float
     end: float

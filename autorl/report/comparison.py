@@ -1,10 +1,10 @@
-"""Methods side by side: the studies of each on every task, at equal budgets.
+"""Methods side by side, on every task, at equal budgets.
 
 The unit is a study: its value is the interquartile mean of its incumbent over test seeds, which is
 what a study reports. A case is a task with a study seed. Over all cases stand mean ranks,
-performance profiles and probabilities of improvement [Agarwal2021], Friedman's test, Wilcoxon's with
-Holm's correction, and Nemenyi's critical difference [Demsar2006]. They speak of these tasks, not of
-further ones.
+performance profiles and probabilities of improvement [Agarwal2021], Friedman's test, Wilcoxon's
+with Holm's correction, and Nemenyi's critical difference [Demsar2006]. They speak of these tasks,
+not of further ones.
 
 References:
     [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical
@@ -126,7 +126,7 @@ class Versus:
 
 @dataclass(frozen=True)
 class Overall:
-    """What the cases say together.
+    """Statistics over all cases.
 
     Attributes:
         cases: their number.
@@ -151,9 +151,9 @@ class Overall:
         groups: list[list[str]] = []
         for place, first in enumerate(self.standings):
             near = [
-                other.method
-                for other in self.standings[place:]
-                if other.rank - first.rank < self.difference
+                second.method
+                for second in self.standings[place:]
+                if second.rank - first.rank < self.difference
             ]
             if not groups or near[-1] != groups[-1][-1]:
                 groups.append(near)
@@ -297,11 +297,11 @@ def tests_text(comparison: Comparison) -> list[str]:
         lines.append(f"scaled scores: 0 to 1 is {listed(spans)}")
     if overall.friedman is not None:
         statistic, p_value = overall.friedman
-        apart = "; ".join(listed(group) for group in overall.groups if len(group) > 1)
+        alike = "; ".join(listed(group) for group in overall.groups if len(group) > 1)
         lines += [
             f"Friedman's test of equal ranks: chi-squared {number(statistic)}, p {p_value:.3g}",
             f"critical difference of average ranks (Nemenyi, 5 %) {number(overall.difference)}; "
-            f"not told apart: {apart or 'none'}",
+            f"not told apart: {alike or 'none'}",
         ]
     return lines
 
@@ -315,7 +315,10 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_latex(comparison: Comparison) -> str:
-    """Write the test scores as a table for LaTeX with `booktabs`, the best of each task in bold."""
+    """Write the test scores as a table for LaTeX with `booktabs`.
+
+    The best of each task is bold.
+    """
     overall = comparison.overall
     methods = list(dict.fromkeys(row.method for row in comparison.rows))
     tasks = comparison.tasks
@@ -328,9 +331,9 @@ def comparison_latex(comparison: Comparison) -> str:
         "\\midrule",
     ]
     best = {}
-    for task, (zero, one) in (overall.scales if overall else {}).items():
+    for task, (low, high) in (overall.scales if overall else {}).items():
         scores = [row.test for row in comparison.rows if row.task == task and row.test is not None]
-        best[task] = max(scores) if one >= zero else min(scores)
+        best[task] = max(scores) if high >= low else min(scores)
     for method in methods:
         texts = [_tex(method)]
         for task in tasks:
@@ -404,12 +407,13 @@ def _overall(
     used = {}
     parts = []
     for task, table in tables.items():
-        low, high = sorted(
-            (float(np.nanmin(table)), float(np.nanmax(table))), reverse=signs[task] < 0
-        )
-        used[task] = zero, one = scales.get(task, (low, high))
+        extremes = (float(np.nanmin(table)), float(np.nanmax(table)))
+        worst, best = sorted(extremes, reverse=signs[task] < 0)
+        used[task] = low, high = scales.get(task, (worst, best))
         # A task on which every study has one score tells nobody apart.
-        part = (table - zero) / (one - zero) if one != zero else np.where(table == one, 1.0, np.nan)
+        part = np.where(table == high, 1.0, np.nan)
+        if high != low:
+            part = (table - low) / (high - low)
         # As a crash would be: in every number, at the lowest score seen.
         parts.append(np.where(np.isnan(part), np.nanmin(part), part))
     scores = np.stack(parts, axis=-1)  # (methods, studies, tasks)
@@ -473,7 +477,8 @@ def _caveats(
             missing = f"{counted(int(np.isnan(table).sum()), 'study')} without a test score"
             yield f"{missing}{f' on {task}' if task else ''}: in ranks and tests the lowest seen"
         elif np.ptp(table) == 0 and table.size > 1:
-            yield f"every study{f' on {task}' if task else ''} has the score {number(table.flat[0])}"
+            where = f" on {task}" if task else ""
+            yield f"every study{where} has the score {number(table.flat[0])}"
     for task in (task for task in cells if task not in tables):
         yield f"no study{f' on {task}' if task else ''} has a test score: it is in no rank or test"
     for row in rows:
@@ -486,7 +491,7 @@ def _caveats(
 
 
 def _unequal_budgets(rows: Sequence[Row]) -> Iterator[str]:
-    """Caution where methods were charged for different amounts of training on a task.
+    """Caution where methods were charged for different amounts of training.
 
     Differences up to the share `EQUAL` of the most are passed over.
     """

@@ -414,7 +414,7 @@ class _Ends:
 
 
 def candidates(spec: Spec) -> int:
-    """Count incumbent, default, named baselines and the top k as if all were different."""
+    """Count what is tested, as if all of it were different."""
     return (2 + len(spec.baselines) + max(0, spec.test.top - 1)) if spec.plan.test else 0
 
 

@@ -95,7 +95,7 @@ def _profile(scores: Array, thresholds: Array) -> Array:
 
 
 def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
-    """Mean amount by which scores fall short of a target; smaller is better [Agarwal2021]."""
+    """Mean amount by which scores fall short of a target [Agarwal2021]."""
     return float(target - np.minimum(as_scores(scores), target).mean())
 
 
@@ -121,10 +121,10 @@ def average_ranks(scores: npt.ArrayLike) -> Array:
 
 
 def friedman(scores: npt.ArrayLike) -> tuple[float, float]:
-    """Test whether k >= 3 methods have equal mean ranks over N cases [Demsar2006].
+    """Test whether methods have equal mean ranks [Demsar2006].
 
-    Shapes: (N, k). Returns the statistic, corrected for ties, and the p-value of its chi-squared
-    approximation; 0 and 1 where every case is one tie.
+    Shapes: (N cases, k >= 3 methods). Returns the statistic, corrected for ties, and the p-value of
+    its chi-squared approximation; 0 and 1 where every case is one tie.
     """
     table = as_table(scores, "scores", columns=3)
     if (table == table[:, :1]).all():

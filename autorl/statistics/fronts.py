@@ -41,7 +41,7 @@ def fronts(values: Array) -> Iterator[NDArray[np.intp]]:
 def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[ProposalId]:
     """Return the proposals whose values no other's dominate, ascending.
 
-    Of proposals with equal values it is the first.
+    The first stands for all with equal values.
     """
     by_values = {values[number]: number for number in sorted(values, reverse=True)}
     numbers = sorted(by_values.values())

@@ -280,7 +280,10 @@ class Store:
                 action()
 
     def _write(self, entries: Sequence[_Entry]) -> None:
-        """Write events, in memory as soon as somebody reads: nothing there outlives the process."""
+        """Write events.
+
+        In memory, where nothing outlives the process, as soon as somebody reads.
+        """
         if self.folder is None:
             self._unread += entries
         else:

@@ -257,7 +257,7 @@ class Driver(Search):
         return self._next.idle_with(more)
 
     def add_baselines(self) -> bool:
-        """Have the default and the named baselines trained as far as the incumbent.
+        """Have default and named baselines trained as far as the incumbent.
 
         They get the seeds of the incumbent. For when the search is over. False when that is done or
         there is nothing to do: what the search has trained itself is not trained again.
@@ -284,12 +284,15 @@ class Driver(Search):
         return bool(lacking)
 
     def named_baselines(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
-        """List the named baselines that were trained as far as the incumbent, by label."""
+        """List the named baselines that were trained as far, by label."""
         named = self._named(best)
         return [(made.origin, number) for number, made in named if number is not None]
 
     def _named(self, best: ProposalId) -> list[tuple[ProposalId | None, Proposal]]:
-        """Make the proposals of the named baselines, with the numbers of those that were made."""
+        """Make the proposals of the named baselines.
+
+        Each has its number where it was made before.
+        """
         if not self.spec.baselines:
             return []
         until = self.lineage[best].until

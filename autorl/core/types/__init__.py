@@ -515,7 +515,7 @@ class Proposal:
 
     @property
     def named(self) -> bool:
-        """Whether it is a baseline of the study file, whose name its origin has."""
+        """Whether it is a baseline that the study file names."""
         return self.baseline and self.origin.startswith(NAMED)
 
     @property

@@ -430,7 +430,8 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
                 failures=failures,
             )
         )
-        last, best = entries[-1], entries[0].test
+        last = entries[-1]
+        best = entries[0].test
         if last.label.startswith(NAMED) and best is not None and last.test is not None:
             entries[-1] = replace(last, difference=difference(record.spec, best, last.test))
     return entries

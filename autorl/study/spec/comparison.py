@@ -1,4 +1,6 @@
-"""Reads the section `compare` of a study file: methods and tasks, a study for each pair and seed.
+"""Reads the section `compare` of a study file: methods and tasks.
+
+There is a study for each pair of them and each seed.
 
 A method or a task is a mapping of study-file keys to values, as `--set` takes them, that are laid
 on the file: `{trainer: sb3/sac, space: sb3/sac-small}`, `{environment.id: Acrobot-v1}`.
@@ -22,7 +24,10 @@ from autorl.study.spec.study_file import first_problem, is_file, override, read_
 
 
 class Cell(NamedTuple):
-    """A study of a comparison; the task is "" where the file has the only one."""
+    """A study of a comparison.
+
+    The task is "" where the file has the only one.
+    """
 
     task: str
     method: str
@@ -36,7 +41,7 @@ class Cell(NamedTuple):
 
 
 def _named(key: str) -> BeforeValidator:
-    """Take a list of values of one key for a mapping of names to changes."""
+    """Read a list of values as a mapping of names to changes."""
 
     def changes(value: object) -> object:
         if isinstance(value, list):
@@ -83,7 +88,9 @@ class _File(BaseModel):
 def read_comparison(
     source: str | Mapping[str, object], overrides: Mapping[str, object], flags: Mapping[str, object]
 ) -> tuple[CompareSection, dict[Cell, Spec]]:
-    """Read what is compared, and the study of each cell: tasks, methods, then seeds.
+    """Read what is compared, and the study of each cell.
+
+    Cells are in the order of tasks, methods, then seeds.
 
     Args:
         source: a study file or its content, with the section `compare` unless `flags` say the
@@ -99,8 +106,10 @@ def read_comparison(
         document = read_document(source)
     stated = document.data.get("compare") if isinstance(document.data, Mapping) else None
     content: dict[str, Any] = {"compare": {} if stated is None else plain(stated)}
-    own = {key: value for key, value in overrides.items() if key.partition(".")[0] == "compare"}
-    for key, value in (*own.items(), *((f"compare.{key}", flags[key]) for key in flags)):
+    of_section = {
+        key: value for key, value in overrides.items() if key.partition(".")[0] == "compare"
+    }
+    for key, value in (*of_section.items(), *((f"compare.{key}", flags[key]) for key in flags)):
         override(content, key, value)
     try:
         section = _File.model_validate(content).compare
@@ -112,8 +121,8 @@ def read_comparison(
             raise document.error(message, f"compare.scale.{task}")
         if len(set(section.scale[task])) < 2:
             raise document.error("expected two different scores", f"compare.scale.{task}")
-    rest = {key: value for key, value in overrides.items() if key not in own}
-    return section, dict(_cells(source, section, {**rest, "compare": None}))
+    of_studies = {key: value for key, value in overrides.items() if key not in of_section}
+    return section, dict(_cells(source, section, {**of_studies, "compare": None}))
 
 
 def _cells(
@@ -151,5 +160,5 @@ def with_optimizer(spec: Spec, optimizer: str) -> Spec:
 
 
 def safe_name(text: str) -> str:
-    """Write a name as that of a file on any system: `ALE/Pong-v5` is `ALE-Pong-v5`."""
+    """Write a name for a file of any system: `ALE-Pong-v5`."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-")

@@ -320,10 +320,11 @@ class Spec(sections.Section):
         The configuration loses the prefix of its algorithm, and has weights for the floats that
         stand for them, but where a landscape answers, which has the floats.
         """
-        algorithm, own = ("", config) if self.algorithms is None else split_algorithm(config)
+        algorithm, named = ("", config) if self.algorithms is None else split_algorithm(config)
         trainer = self.on_task(self.trainers[algorithm], task)
-        given = with_weights(own)
-        return trainer, own if given is own or self.info(trainer).replays_landscape else given
+        if self.info(trainer).replays_landscape:
+            return trainer, named
+        return trainer, with_weights(named)
 
     def on_task(self, trainer: TrainerSpec, task: int) -> TrainerSpec:
         """Return a trainer with the landscape of a task, if any."""

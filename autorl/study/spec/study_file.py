@@ -132,7 +132,7 @@ def _validated(data: object, document: Document) -> Spec:
 
 
 def override(data: Content, key: str, value: object) -> None:
-    """Lay the value of a dotted key on the content of a study file, in place.
+    """Set the value of a dotted key in a study file's content.
 
     Raises:
         InputError: a part of the key before the last is no mapping.
