@@ -155,7 +155,8 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
 
 
 def _fill(model, name, state, environment, hp):
-    export._FILL[engine.find_algorithm(name).general or name](model, state, environment, hp)
+    fill = export._FILL[engine.find_algorithm(name).general or name]
+    fill(model, state, environment, hp, export._set)
 
 
 def _copy(state):
