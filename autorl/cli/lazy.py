@@ -7,6 +7,7 @@ docstring of the function, of its module, or of `autorl.cli.options`.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import importlib.util
@@ -116,6 +117,8 @@ def load(name: str | None, target: str) -> Any:
         # Once, in a process of its own: what an earlier command left would never be freed.
         if ALONE and not gc.get_freeze_count():
             gc.freeze()
+            # DuckDB's types, frozen at exit, are called leaks in forty lines.
+            atexit.register(gc.unfreeze)
     finally:
         gc.enable()
     # typer makes commands of apps alone: an app with one function is that command.

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli_support import as_json, autorl, query, study_file
@@ -177,3 +178,19 @@ def test_exit_codes_and_streams_of_the_process(tmp_path):
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (0, "")
     assert json.loads(stdout)["test"]["n_seeds"] == 6
+
+
+def test_a_process_that_has_read_a_landscape_ends_in_silence(tmp_path):
+    """DuckDB's types were called leaks, in forty lines, of a process that freezes its imports."""
+    home = Path(__file__).parents[2] / "landscapes/autorl/sac/Pendulum-v1"
+    text = f"""
+trainer: {{name: tabular, kwargs: {{landscape: {home}}}}}
+space: {home}/space.yaml
+fidelity: {{steps: 10240, evaluations: 10}}
+budget: {{runs: 6}}
+seeds: {{tuning: 2, test: 2}}
+"""
+    (tmp_path / "study.yaml").write_text(text)
+    command = [sys.executable, "-m", "autorl", "tune", str(tmp_path / "study.yaml"), "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
