@@ -209,10 +209,11 @@ fidelity: {steps: 10}
 budget: {configurations: 4}
 """
     spec = loaded(tmp_path, text)
+    space = spec.search_space
     frozen = spec.freeze()
     (tmp_path / "mine.yaml").unlink()
     again = thaw(frozen, "x")
-    assert again.search_space == spec.search_space
+    assert again.search_space == space
     assert again.trainer_for(Config({"algorithm": "one", "one.lr": 0.5})) == (
         TrainerSpec("a", FrozenMap(k=1)),
         Config(lr=0.5),
