@@ -285,10 +285,11 @@ def test_a_study_goes_on_with_the_files_it_began_with_alone(models, tmp_path):
         (model.unlink, "is missing"),
     ):
         change()
-        line = f"start: {model} {what}: put the file back that the study began with"
+        line = f"{model.name} {what}: put the file back that the study began with"
         with pytest.raises(InputError) as caught:
             Study.open(folder)
-        assert str(caught.value) == line
+        assert str(caught.value).startswith("start: ")
+        assert str(caught.value).endswith(line)  # a long path is cut in the middle
         one = segments.segment(trainer, EnvironmentSpec("CartPole-v1", normalize=True), None, 32)
         assert line in segments.run(one).message
     model.write_bytes(content)

@@ -337,7 +337,7 @@ def test_evaluation_side_by_side_or_one_by_one_is_the_same(runs: Runs) -> None:
         evaluated(runs, episodes=7, kwargs=FrozenMap(evaluation_envs=n)) for n in (1, 3, 16)
     )
     assert one == three == many
-    assert set(one) == set(METRICS)
+    assert set(METRICS) <= set(one)
     assert one["eval_length"] == 10.0
 
 

@@ -42,8 +42,8 @@ def study(trainer="trl/rloo", task="letters-goldproxy", space=RATE, kwargs=None,
         ("trl/dpo", "log_likelihood", "pair_accuracy"),
         ("trl/dpo", "best_of_16", "gold"),
         ("trl/reward", "gold", "best_of_16"),
-        ("trl/rloo", "pair_accuracy", "win_rate"),
-        ("trl/ppo", "greedy", "kl"),
+        ("trl/rloo", "pair_accuracy", "gold"),
+        ("trl/ppo", "greedy", "gold"),
     ],
 )
 def test_a_metric_the_method_does_not_report_is_refused(trainer, metric, known):

@@ -100,7 +100,6 @@ _MEASURES: Mapping[Data, Mapping[str, str]] = {
     "prompts": {
         **{name: name for name in ("entropy", "approx_kl", "reward", "reward_std")},
         **{"completions/mean_length": "length", "clip_ratio/region_mean": "clip_fraction"},
-        **_MARGINS,  # of online DPO
     },
     "pairs": {"entropy": "entropy", **_MARGINS},
     "unpaired": {"entropy": "entropy", "rewards/margins": "margin"},
@@ -139,7 +138,8 @@ class Method:
     @property
     def measures(self) -> Mapping[str, str]:
         """Return the measures of an update: names here by TRL's."""
-        return {**_UPDATE, **_MEASURES[self.data]}
+        pairs_of_samples = _MARGINS if self.online and not self.grouped else {}
+        return {**_UPDATE, **_MEASURES[self.data], **pairs_of_samples}
 
     @property
     def online(self) -> bool:
