@@ -119,7 +119,6 @@ def test_compare_does_not_rank_studies_without_a_test_score(tmp_path):
     command = compared(file, "random,sobol", repeats=2)
     outcome = autorl(*command, "--json", code=1)
     found = json.loads(outcome.stdout)
-    assert [(row["test"], row["average_rank"], row["tests"]) for row in found["optimizers"]] == [
-        (None, None, {})
-    ] * 2
+    assert [(row["test"], row["tests"]) for row in found["rows"]] == [(None, {})] * 2
+    assert found["overall"] is None
     assert outcome.stderr.count("all 3 test runs of the incumbent failed") == 4

@@ -63,8 +63,8 @@ def test_compare_says_it_for_each_optimizer(tmp_path):
     file = study_file(tmp_path, **LATE, seeds={"tuning": 2, "test": 3})
     command = compared(file, "random,tpe", repeats=2)
     found = as_json(*command)
-    rows = {row["optimizer"]: row["new_configurations"] for row in found["optimizers"]}
-    assert rows["tpe"] == {"total": 16, "by_model": 0, "continued": 0}
-    assert rows["random"]["by_model"] is None
+    rows = {row["method"]: row for row in found["rows"]}
+    assert rows["tpe"]["share"] == {"new": 16, "modelled": 0, "continued": 0}
+    assert (rows["tpe"]["learns"], rows["random"]["learns"]) == (True, False)
     assert any(f"tpe {NEVER}" in text for text in found["caveats"])
     assert "0 of 16" in autorl(*command).stdout

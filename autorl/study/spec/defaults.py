@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autorl import trainers
+from autorl import landscapes, trainers
 from autorl.core.plain_text import shown
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError
@@ -470,9 +470,7 @@ def with_quantiles(spec: Spec) -> Spec:
 def _with_quantiles(spec: Spec, task: TaskSection) -> TaskSection:
     if task.landscape is None or task.scale is not None:
         return task
-    from autorl.landscapes import load_landscape
-
-    data = load_landscape(task.landscape)
+    data = landscapes.load_landscape(task.landscape)
     grid = data.grid
     scores = grid.at(len(grid.steps) - 1).values[:, grid.seed_positions("tuning")]
     scores = scores[~np.isnan(scores)]
