@@ -16,6 +16,7 @@ import numpy as np
 
 from autorl.core.types import ProposalId, SeedRole, Status
 from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.comparison import ranks
 from autorl.store.rows import TestRow
 from autorl.study.results.estimates import Entry, Estimate, estimate
 from autorl.study.results.record import StudyRecord
@@ -137,7 +138,5 @@ def _mean_ranks(entries: Sequence[Entry], sign: float) -> dict[ProposalId, float
     table = np.array(
         [[entry.test.seeds[seed] for seed in shared] for entry in entries if entry.test]
     )
-    better = (sign * table[None] > sign * table[:, None]).sum(axis=1)
-    equal = (table[None] == table[:, None]).sum(axis=1)
-    ranks = (better + (equal + 1) / 2).mean(axis=1)
-    return {entry.proposal: float(rank) for entry, rank in zip(entries, ranks, strict=True)}
+    means = ranks(sign * table.T).mean(axis=0)
+    return {entry.proposal: float(rank) for entry, rank in zip(entries, means, strict=True)}
