@@ -82,7 +82,7 @@ OWN_TESTS = {  # of modules whose tests have another name
     "statistics/_check.py": "test_bootstrap.py",
     "store/checkpoints.py": "test_checkpoint_files.py",
     "store/schema.py": "test_store.py",
-    "study/folder/backup.py": "test_verify_and_backup.py",
+    "study/folder/safety.py": "test_verify_and_backup.py",
     "study/checkpoints.py": "test_checkpoint_places.py",
     "study/results/result.py": "test_adaptive.py",
     "study/setup.py": "test_fixed_values.py",
@@ -92,7 +92,6 @@ OWN_TESTS = {  # of modules whose tests have another name
     "study/session.py": "test_sessions.py",
     "study/study.py": "test_study_steps.py",
     "study/test_phase.py": "test_held_out.py",
-    "study/folder/verify.py": "test_verify_and_backup.py",
 }
 NO_TEST = "no test"
 ARGUMENTS = ("-q", "-x", "-n0", "-m", "not slow", "-p", "no:cacheprovider", "--no-header")

@@ -33,11 +33,10 @@ from population import JOBS, engine_parts, machine
 from autorl.population import engine, networks, ppo, rng
 from autorl.population.descent import clip_scale, descend
 from autorl.population.environments import find_environment
-from autorl.population.gemm import gemm
+from autorl.population.gemm import PLAIN, gemm
 from autorl.population.kernels import program
 from autorl.population.members import World
 from autorl.population.ppo import make_agent
-from autorl.population.tiles import PLAIN
 
 HERE = Path(__file__).parent
 JOB = JOBS["ppo-cartpole-64"]

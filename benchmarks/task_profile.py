@@ -23,9 +23,8 @@ import mujoco
 import numpy as np
 from population import JOBS, engine_parts, machine
 
-from autorl.population.gemm import gemm
+from autorl.population.gemm import PLAIN, gemm
 from autorl.population.kernels import program
-from autorl.population.tiles import PLAIN
 
 HERE = Path(__file__).parent
 NAMES = ("ppo-lunarlander-64", "ppo-halfcheetah-64", "sac-halfcheetah-256")

@@ -57,11 +57,11 @@ LANDSCAPE = {
     "plot": "autorl.cli.landscape_analysis:plot",
 }
 PRIOR = {
-    "list": "autorl.cli.prior_files:list_all",
-    "show": "autorl.cli.prior_files:show",
-    "build": "autorl.cli.prior_files:build",
-    "use": "autorl.cli.prior_use:use",
-    "suggest": "autorl.cli.prior_files:suggest",
+    "list": "autorl.cli.prior:list_all",
+    "show": "autorl.cli.prior:show",
+    "build": "autorl.cli.prior:build",
+    "use": "autorl.cli.prior:use",
+    "suggest": "autorl.cli.prior:suggest",
 }
 LIST = {name: f"autorl.cli.catalog:{name}" for name in ("trainers", "optimizers", "spaces")}
 OF_LANDSCAPES = """Landscape data sets: query, build, import, validate.

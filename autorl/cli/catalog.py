@@ -13,7 +13,7 @@ import typer
 
 from autorl import optimizers as optimizer_room
 from autorl import trainers as trainer_room
-from autorl.cli.options import AsJson, print_json, say
+from autorl.cli.options import AsJson, print_answer
 from autorl.core.plain_values import plain
 from autorl.core.types import Config, InputError
 from autorl.report.table import columns, one_line
@@ -32,14 +32,11 @@ def trainers(name: Annotated[str | None, typer.Argument()] = None, as_json: AsJs
     names = trainer_room.names()
     if name is not None:
         text = documentation(name, str(Path.cwd()))
-        if as_json:
-            print_json({"name": name, "documentation": text})
-        else:
-            say(f"{name}: {trainer_room.info(name, str(Path.cwd())).description}\n\n{text}")
-    elif as_json:
-        print_json(names)
+        said = f"{name}: {trainer_room.info(name, str(Path.cwd())).description}\n\n{text}"
+        print_answer(said, {"name": name, "documentation": text}, as_json=as_json)
     else:
-        say(columns(("trainer", "what it trains"), names.items(), indent=""))
+        table = columns(("trainer", "what it trains"), names.items(), indent="")
+        print_answer(table, names, as_json=as_json)
 
 
 def optimizers(
@@ -61,9 +58,6 @@ def optimizers(
                 raise
             # One whose extra is not installed hides no other: its message says what to install.
             missing[candidate] = error.message
-    if as_json:
-        print_json({"optimizers": list(map(asdict, described)), "not_installed": missing})
-        return
     blocks = []
     for optimizer in described:
         several = " (several objectives)" if optimizer.multi_objective else ""
@@ -77,7 +71,8 @@ def optimizers(
             block += "\n" + columns(("option", "default", "allowed", ""), rows)
         blocks.append(block)
     blocks += [f"{name}: not installed: {reason}" for name, reason in missing.items()]
-    say("\n\n".join(blocks))
+    document = {"optimizers": list(map(asdict, described)), "not_installed": missing}
+    print_answer("\n\n".join(blocks), document, as_json=as_json)
 
 
 def spaces(
@@ -95,19 +90,14 @@ def spaces(
     """
     if source is None:
         names = space_names()
-        if as_json:
-            print_json(names)
-        else:
-            say("\n".join(names))
+        print_answer("\n".join(names), names, as_json=as_json)
         return
     searched = load_space(source, Path.cwd())
     rng = np.random.default_rng(seed)
     drawn = [searched.sample(rng) for _ in range(sample)]
-    if as_json:
-        samples = [plain(config) for config in drawn]
-        print_json({**searched.to_dict(), "hash": searched.hash, "samples": samples})
-    else:
-        say(_space_text(searched, drawn))
+    samples = [plain(config) for config in drawn]
+    document = {**searched.to_dict(), "hash": searched.hash, "samples": samples}
+    print_answer(_space_text(searched, drawn), document, as_json=as_json)
 
 
 def _space_text(space: Space, samples: Sequence[Config]) -> str:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from autorl.cli.options import AsJson, print_json, say
+from autorl.cli.options import AsJson, print_answer
 from autorl.executors.children import fork_server, start
 
 Verdict = Literal["ok", "missing", "broken"]
@@ -77,11 +77,8 @@ def doctor(
         _writable(folder),
         _child_processes(),
     ]
-    if as_json:
-        print_json([check._asdict() for check in checks])
-    else:
-        for check in checks:
-            say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
+    lines = [f"{check.verdict:8} {check.name:22} {check.detail}".rstrip() for check in checks]
+    print_answer("\n".join(lines), [check._asdict() for check in checks], as_json=as_json)
     if any(check.verdict == "broken" for check in checks):
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_json, say, say_line
+from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_answer, say, say_line
 from autorl.cli.progress import Way
 from autorl.cli.report import page_place, write_page
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
@@ -20,13 +20,12 @@ from autorl.report.comparison import (
     comparison_dict,
     comparison_latex,
     comparison_text,
+    methods_html,
 )
-from autorl.report.methods_page import methods_html
 from autorl.report.reading import check_folder, studies_below
-from autorl.report.studies import compare_studies, protocol_differences, text_of
+from autorl.report.studies import compare_studies, comparison_html, protocol_differences, text_of
 from autorl.report.studies import comparison_dict as studies_dict
 from autorl.report.studies import comparison_text as studies_text
-from autorl.report.studies_page import comparison_html
 from autorl.store.outputs import free_output
 from autorl.study.budget import Spent
 from autorl.study.folder.opening import create_or_open
@@ -133,10 +132,7 @@ def run_comparison(
             check(with_start(spec), trainer_loader(spec))
     studies = _run_all(specs, folder, way)
     comparison = compare_results(studies, min(cell.seed for cell in specs), scales)
-    if way.as_json:
-        print_json(comparison_dict(comparison))
-    else:
-        say(comparison_text(comparison))
+    print_answer(comparison_text(comparison), comparison_dict(comparison), as_json=way.as_json)
     if place is not None:
         write_page(place, methods_html(comparison), err=way.as_json)
     if table is not None:
@@ -152,10 +148,7 @@ def _compare_folders(
     """Compare studies, print it, and write a page if asked."""
     folders = [folder for source in sources for folder in _studies_in(Path(source))]
     studies = compare_studies(folders, unequal=unequal)
-    if as_json:
-        print_json(studies_dict(studies))
-    else:
-        say(studies_text(studies))
+    print_answer(studies_text(studies), studies_dict(studies), as_json=as_json)
     if place is not None:
         write_page(place, comparison_html(studies), err=as_json)
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.landscape_options import landscapes_of, role
+from autorl.cli.landscape_options import cell, landscapes_of, role, rows_of, show_rows
 from autorl.cli.options import AsJson, Limit, Source, Sources, print_json, say, say_line
-from autorl.cli.rows import cell, rows_of, show_rows
 from autorl.core.plain_values import json_value
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis, load_landscape

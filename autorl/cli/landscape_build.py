@@ -8,10 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.landscape_options import ROOT
-from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
+from autorl.cli.landscape_options import ROOT, show_written
+from autorl.cli.options import (
+    AsJson,
+    Quiet,
+    Settings,
+    Workers,
+    key_texts,
+    print_answer,
+    print_json,
+    say,
+)
 from autorl.cli.progress import Way
-from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plans, run_study, stopped
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
@@ -115,14 +123,13 @@ def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:
         print_plans([plan.spec], as_json=as_json)
         return
     cost = build_cost(plan, workers)
-    if not as_json:
-        say(columns(("dry run", "nothing is written"), _rows(plan, cost), indent=""))
-        return
     values = {key: value for key, value in vars(cost).items() if key != "time"}
     time: dict[str, Any] = {"seconds": None}
     if cost.time is not None:
         time = {"seconds": cost.time.seconds, "seconds_from": cost.time.source}
-    print_json({"landscape": plan.id, "name": plan.spec.name, **values, **time})
+    document = {"landscape": plan.id, "name": plan.spec.name, **values, **time}
+    text = columns(("dry run", "nothing is written"), _rows(plan, cost), indent="")
+    print_answer(text, document, as_json=as_json)
 
 
 def _rows(plan: BuildPlan, cost: BuildCost) -> list[tuple[str, str]]:

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.landscape_options import ROOT, landscapes_of, role
-from autorl.cli.options import AsJson, Source, key_texts, print_json, say, say_line
+from autorl.cli.landscape_options import ROOT, landscapes_of, role, show_written
+from autorl.cli.options import AsJson, Source, key_texts, print_answer
 from autorl.cli.progress import RuleProgress
-from autorl.cli.rows import show_written
-from autorl.core.plain_text import counted, printable
+from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.landscapes import delete_landscape, load_landscape, merge_landscapes, shipped_root
 from autorl.landscapes.export import export_optuna, export_table
@@ -21,6 +20,7 @@ from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.common import TEXTS
 from autorl.landscapes.manage import download_landscape, upload_landscape
 from autorl.landscapes.validate import validate as check
+from autorl.report.table import one_line
 from autorl.store.remote import shown_url
 
 
@@ -37,15 +37,12 @@ def validate(
     # Standard output is for the problems, or their JSON.
     progress = RuleProgress(len(folders), sys.stderr)
     # Ids come from manifests that a stranger may have written.
-    problems = check(folders, lambda name, rule: progress(printable(name, keep_lines=False), rule))
+    problems = check(folders, lambda name, rule: progress(one_line(name), rule))
     progress.clear()
-    if as_json:
-        print_json([vars(problem) for problem in problems])
-    else:
-        for problem in problems:
-            say_line(problem)
-        verdict = counted(len(problems), "problem") if problems else "no problems"
-        say(f"{counted(len(folders), 'landscape')} checked: {verdict}")
+    verdict = counted(len(problems), "problem") if problems else "no problems"
+    lines = [one_line(str(problem)) for problem in problems]
+    lines.append(f"{counted(len(folders), 'landscape')} checked: {verdict}")
+    print_answer("\n".join(lines), [vars(problem) for problem in problems], as_json=as_json)
     if problems:
         raise typer.Exit(1)
 
@@ -143,15 +140,13 @@ def delete(
             # A question would stand among the JSON on standard output.
             raise InputError("no terminal to ask for confirmation: add --yes", key="--json")
         # `typer.confirm` prints text as it is.
-        path = printable(str(landscape.path), keep_lines=False)
+        path = one_line(str(landscape.path))
         typer.confirm(
             f"Delete {path} ({counted(landscape.manifest.rows.get('runs', 0), 'run')})?", abort=True
         )
     delete_landscape(landscape.path)
-    if as_json:
-        print_json({"deleted": str(landscape.path)})
-    else:
-        say(f"deleted {landscape.path}")
+    path = str(landscape.path)
+    print_answer(f"deleted {path}", {"deleted": path}, as_json=as_json)
 
 
 def upload(source: Source, url: str, replace: bool = False, as_json: AsJson = False) -> None:
@@ -162,10 +157,7 @@ def upload(source: Source, url: str, replace: bool = False, as_json: AsJson = Fa
         url: A folder, or s3://, gs://, hf:// and the like.
     """
     place = shown_url(upload_landscape(load_landscape(source), url, replace=replace))
-    if as_json:
-        print_json({"url": place})
-    else:
-        say(place)
+    print_answer(place, {"url": place}, as_json=as_json)
 
 
 def download(url: str, out: Path = ROOT, replace: bool = False, as_json: AsJson = False) -> None:
@@ -192,16 +184,13 @@ def export(
         by: Aggregate over seeds, of an Optuna study or DeepCAVE run.
     """
     landscape = load_landscape(source)
+    unit = "row"
     if file.suffix in (".db", ".sqlite", ".sqlite3", ".journal"):
-        unit = "trials"
+        unit = "trial"
         count = export_optuna(landscape, file, role(seeds), by)
     elif file.suffix:
-        unit = "rows"
         count = export_table(landscape, file)
     else:
-        unit = "rows"
         count = export_deepcave(landscape, file)
-    if as_json:
-        print_json({"file": str(file), unit: count})
-    else:
-        say(f"{file}: {counted(count, unit.removesuffix('s'))}")
+    document = {"file": str(file), f"{unit}s": count}
+    print_answer(f"{file}: {counted(count, unit)}", document, as_json=as_json)

@@ -12,9 +12,8 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.landscape_options import ROOT, role
+from autorl.cli.landscape_options import ROOT, cell, role, rows_of, show_rows
 from autorl.cli.options import AsJson, Source, print_json, print_json_rows, say, say_line
-from autorl.cli.rows import cell, rows_of, show_rows
 from autorl.core.plain_text import counted
 from autorl.core.plain_values import json_value
 from autorl.core.types import InputError

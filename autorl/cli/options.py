@@ -71,6 +71,14 @@ def print_json(document: object) -> None:
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
+def print_answer(text: object, document: object, *, as_json: bool) -> None:
+    """Print an answer as text, or as a JSON document."""
+    if as_json:
+        print_json(document)
+    else:
+        say(text)
+
+
 def print_json_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a JSON list of objects as `print_json` does, row by row."""
     import json

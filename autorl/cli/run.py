@@ -10,7 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Storage, Workers, print_json, say, say_line
+from autorl.cli.options import (
+    AsJson,
+    Quiet,
+    Storage,
+    Workers,
+    print_answer,
+    print_json,
+    say,
+    say_line,
+)
 from autorl.cli.progress import Way, reporting
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.core.plain_text import counted
@@ -201,17 +210,16 @@ def print_plans(
 ) -> None:
     """Print what `--dry-run` says, of several studies with their folders."""
     plans = [make_plan(spec) for spec in specs]
-    if as_json:
-        documents = [plan_dict(plan) for plan in plans]
-        print_json(documents[0] if folders is None else documents)
-    elif folders is None:
-        say(plan_text(plans[0]))
-    else:
-        for place, plan in zip(folders, plans, strict=True):
-            say(f"== {place}\n{plan_text(plan)}\n")
-        share = counted(shared_workers(specs), "worker")
-        studies = counted(len(specs), "study")
-        say(f"{studies} share {share}, in turns; each has the table it has alone")
+    texts = [plan_text(plan) for plan in plans]
+    documents = [plan_dict(plan) for plan in plans]
+    if folders is None:
+        print_answer(texts[0], documents[0], as_json=as_json)
+        return
+    lines = [f"== {place}\n{text}\n" for place, text in zip(folders, texts, strict=True)]
+    share = counted(shared_workers(specs), "worker")
+    studies = counted(len(specs), "study")
+    lines.append(f"{studies} share {share}, in turns; each has the table it has alone")
+    print_answer("\n".join(lines), documents, as_json=as_json)
 
 
 def drive_together(studies: Sequence[Study], way: Way) -> None:
@@ -353,12 +361,10 @@ def _say_changes(study: Study, name: str = "") -> None:
 
 def _print_result(result: Result, study: Study, *, as_json: bool) -> None:
     """Print the result screen, or its JSON."""
-    if as_json:
-        print_json(result_dict(result))
-        return
     record = StudyRecord(study.spec, study.store, study.store.folder)
     states = counts_text(configuration_rows(record))
-    say(result_text(result, model=_model_name(result, study), states=states))
+    text = result_text(result, model=_model_name(result, study), states=states)
+    print_answer(text, result_dict(result), as_json=as_json)
 
 
 def _model_name(result: Result, study: Study) -> str:

@@ -7,27 +7,25 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, print_json, say
+from autorl.cli.options import AsJson, Folder, print_answer, say
 from autorl.core.plain_text import counted
-from autorl.study.folder.backup import backup as copy_study
-from autorl.study.folder.verify import verify as verdict_on
+from autorl.study.folder.safety import backup as copy_study
+from autorl.study.folder.safety import verify as verdict_on
 
 
 def verify(folder: Path, *, as_json: bool) -> bool:
     """Print whether a study's folder is whole, and return it."""
     verdict = verdict_on(folder)
-    if as_json:
-        print_json({"folder": str(folder), "whole": verdict.whole, **vars(verdict)})
-    else:
-        lines = [
-            f"{folder}: {'whole' if verdict.whole else 'damaged'}",
-            f"log: {counted(verdict.events, 'whole event')}, chained from the first; "
-            f"{counted(verdict.checkpoints, 'checkpoint')}",
-            *(f"damaged: {problem}" for problem in verdict.problems),
-            *(f"note: {note}" for note in verdict.notes),
-            *filter(None, [verdict.advice]),
-        ]
-        say("\n".join(lines))
+    lines = [
+        f"{folder}: {'whole' if verdict.whole else 'damaged'}",
+        f"log: {counted(verdict.events, 'whole event')}, chained from the first; "
+        f"{counted(verdict.checkpoints, 'checkpoint')}",
+        *(f"damaged: {problem}" for problem in verdict.problems),
+        *(f"note: {note}" for note in verdict.notes),
+        *filter(None, [verdict.advice]),
+    ]
+    document = {"folder": str(folder), "whole": verdict.whole, **vars(verdict)}
+    print_answer("\n".join(lines), document, as_json=as_json)
     return verdict.whole
 
 
@@ -48,12 +46,8 @@ def backup(
         until: Only the first N events, tables derived anew: of a damaged study.
     """
     made = copy_study(folder, target, until)
-    if as_json:
-        print_json({"folder": str(target), **vars(made)})
-        return
-    for note in made.notes:
+    for note in () if as_json else made.notes:
         say(f"note: {note}", err=True)
-    say(
-        f"{target}: {counted(made.events, 'event')}, {counted(made.checkpoints, 'checkpoint')}, "
-        f"{counted(made.logs, 'log')}"
-    )
+    parts = [counted(getattr(made, f"{part}s"), part) for part in ("event", "checkpoint", "log")]
+    document = {"folder": str(target), **vars(made)}
+    print_answer(f"{target}: {', '.join(parts)}", document, as_json=as_json)

@@ -19,10 +19,9 @@ import typer
 from autorl.cli.options import AsJson, print_json, say
 from autorl.core.signals import EndedBySignal
 from autorl.core.types import InputError
-from autorl.report.live import LiveStudy
+from autorl.report.live import LiveStudy, Watched, block, screen, watched
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
-from autorl.report.watching import Watched, block, screen, watched
 
 if TYPE_CHECKING:
     from rich.text import Text

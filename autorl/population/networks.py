@@ -29,9 +29,8 @@ import numpy as np
 
 from autorl.population import rng
 from autorl.population.elementary import tanh
-from autorl.population.gemm import PAD, gemm
+from autorl.population.gemm import GATED, PAD, PLAIN, RECTIFIED, gemm
 from autorl.population.kernels import Array, aligned_zeros, kernel
-from autorl.population.tiles import GATED, PLAIN, RECTIFIED
 
 TANH = 0
 RELU = 1

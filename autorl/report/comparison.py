@@ -26,6 +26,8 @@ from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, listed, number
 from autorl.core.plain_values import json_value
 from autorl.optimizers.model_share import ModelShare, share_caution
+from autorl.report.pages.chart import Axis, Chart, Line
+from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
 from autorl.report.table import columns, one_line, table_of
 from autorl.report.text import interval_text
 from autorl.statistics import (
@@ -62,7 +64,7 @@ Scale: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """One method on one task over all study seeds.
 
     Attributes:
@@ -171,7 +173,7 @@ class Comparison:
     """
 
     objective: str
-    rows: tuple[Row, ...]
+    rows: tuple[MethodRow, ...]
     overall: Overall | None
     repeats: int
     caveats: tuple[str, ...]
@@ -356,7 +358,7 @@ def _tex(text: str) -> str:
     )
 
 
-def _row(task: str, method: str, studies: Mapping[int, Finished | None], seed: int) -> Row:
+def _row(task: str, method: str, studies: Mapping[int, Finished | None], seed: int) -> MethodRow:
     finished = {study_seed: study for study_seed, study in studies.items() if study is not None}
     results = [result for result, _ in finished.values()]
     tests = {
@@ -371,7 +373,7 @@ def _row(task: str, method: str, studies: Mapping[int, Finished | None], seed: i
         keys = (task, method) if task else (method,)
         interval = bootstrap_interval(values, "iqm", rng=streams.generator(seed, "test", *keys))
     shares = [result.share for result in results]
-    return Row(
+    return MethodRow(
         task=task,
         method=method,
         tests=tests,
@@ -460,7 +462,7 @@ def _overall(
 
 
 def _caveats(
-    rows: Sequence[Row],
+    rows: Sequence[MethodRow],
     cells: Mapping[str, Mapping[str, Mapping[int, Finished | None]]],
     tables: Mapping[str, Array],
     repeats: int,
@@ -490,7 +492,7 @@ def _caveats(
             yield f"{name}: {text}"
 
 
-def _unequal_budgets(rows: Sequence[Row]) -> Iterator[str]:
+def _unequal_budgets(rows: Sequence[MethodRow]) -> Iterator[str]:
     """Caution where methods were charged for different amounts of training.
 
     Differences up to the share `EQUAL` of the most are passed over.
@@ -531,3 +533,48 @@ def _missing(studies: Mapping[int, Finished | None], tests: Mapping[int, float])
         how = "the scores are of the others, which flatters them"
         how = f"each counts as {number(stated[0])}" if stated else how
         yield f"{failed} of {sum(test.runs for test in scored)} test runs failed: {how}"
+
+
+def methods_html(comparison: Comparison) -> str:
+    """Write the report of a comparison of methods."""
+    overall = comparison.overall
+    result: list[Block] = [Text(text, "caution") for text in comparison.caveats]
+    charts: list[Block] = []
+    if overall is not None:
+        best = overall.standings[0]
+        about = f"average rank over {overall.cases} cases, 1 is best"
+        result = [Headline(number(best.rank), f"{best.method} has the best rank", about), *result]
+        result += [Text(text) for text in tests_text(comparison)]
+        charts = [Row([Figure(_ranks(overall), "ranks"), Figure(_profiles(overall), "profiles")])]
+    sections = [
+        Section("result", "Result", result),
+        Section("charts", "Charts", charts),
+        *(
+            Section(title.lower().replace(" ", "-"), title, [Table(*table, sortable=True)])
+            for title, table in comparison_tables(comparison).items()
+        ),
+    ]
+    methods = dict.fromkeys(row.method for row in comparison.rows)
+    return page(" against ".join(methods), comparison.objective, sections)
+
+
+def _ranks(overall: Overall) -> Chart:
+    """Draw the diagram of the critical difference."""
+    names = tuple(it.method for it in overall.standings)
+    ranks = np.array([it.rank for it in overall.standings])
+    half = overall.difference / 2
+    about = "Average ranks; two methods whose bars do not overlap differ (Nemenyi, 5 %)."
+    marks = Line.dots("average rank", range(len(names)), ranks, names, (ranks - half, ranks + half))
+    return Chart("Critical difference", about, Axis("", categories=names), Axis("rank"), (marks,))
+
+
+def _profiles(overall: Overall) -> Chart:
+    """Draw the share of studies above each scaled score."""
+    x = np.array(overall.thresholds)
+    marks = []
+    for it in overall.standings:
+        band = None if it.band is None else (np.array(it.band[0]), np.array(it.band[1]))
+        marks.append(Line(it.method, x, np.array(it.profile), band))
+    about = "Share of studies with a higher scaled score, and its 95 % band."
+    y = Axis("share of studies", limits=(0.0, 1.0))
+    return Chart("Performance profiles", about, Axis("scaled score"), y, tuple(marks))

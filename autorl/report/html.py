@@ -23,6 +23,7 @@ from autorl.report.learning import (
     proxy_blocks,
     seeds_chart,
 )
+from autorl.report.live import watched
 from autorl.report.pages.document import (
     Bar,
     Block,
@@ -48,7 +49,6 @@ from autorl.report.text import (
     value_cells,
     volumes_text,
 )
-from autorl.report.watching import watched
 from autorl.store.rows import ProposalRow
 from autorl.study import Result
 from autorl.study.spec.options import resolved_in_short

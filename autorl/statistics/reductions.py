@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._parse import Named, parsed
+from autorl.statistics.aggregates import Named, parsed
 from autorl.statistics.arrays import Array, as_vector
 
 

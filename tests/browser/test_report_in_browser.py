@@ -16,8 +16,7 @@ from autorl.landscapes import find_landscape, load_landscape
 from autorl.report.html import report_html
 from autorl.report.landscape_page import landscape_html
 from autorl.report.reading import open_view
-from autorl.report.studies import compare_studies
-from autorl.report.studies_page import comparison_html
+from autorl.report.studies import compare_studies, comparison_html
 from autorl.study import Study
 from autorl.study.spec import load_spec
 

@@ -160,7 +160,7 @@ def test_build_trains_every_configuration_on_every_seed_and_goes_on(tmp_path):
 
 def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
     from autorl.study import Study
-    from autorl.study.building.plan import build_spec
+    from autorl.study.building import build_spec
 
     file, out = build_file(tmp_path), tmp_path / "out"
     study = Study.create(build_spec(file), tmp_path / "cut")

@@ -36,7 +36,7 @@ from fault_machinery import PATIENCE, Case, Library, Place, Verdict, events, mem
 from fault_studies import WORKERS, write_study
 
 from autorl.core.os_processes import descendants
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import verify
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "executors"))

@@ -7,7 +7,7 @@ import pytest
 
 from autorl.landscapes import Landscape
 from autorl.landscapes.validate import validate
-from autorl.study.building.plan import build_spec
+from autorl.study.building import build_spec
 
 ROOT = Path(__file__).parents[2] / "landscapes"
 NAME = "autorl/pbt-ppo/CartPole-v1"

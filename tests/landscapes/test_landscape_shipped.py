@@ -17,7 +17,7 @@ from autorl.core.types import InputError, Proposed, Segment
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
 from autorl.landscapes.analysis.tables import phase_scores
 from autorl.landscapes.validate import validate
-from autorl.study.building.plan import build_spec, sizes_of
+from autorl.study.building import build_spec, sizes_of
 from autorl.study.session import cpu
 from autorl.study.setup import make_optimizer, trainer_loader
 from autorl.trainers.families import engine_hash, rlhf_hash

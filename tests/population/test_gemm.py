@@ -5,8 +5,7 @@ import pytest
 from numba import njit
 
 from autorl.population import gemm as module
-from autorl.population.gemm import PAD, gemm, gemm_loops, link, make_panel
-from autorl.population.tiles import GATED, PLAIN, RECTIFIED
+from autorl.population.gemm import GATED, PAD, PLAIN, RECTIFIED, gemm, gemm_loops, link, make_panel
 
 link()  # plain njit functions below call the product by name
 

@@ -11,9 +11,8 @@ from report_support import run_study
 from autorl.core.seeds import SeedPlan
 from autorl.core.types import InputError
 from autorl.report.configurations import configuration_rows, counts_text
-from autorl.report.live import LiveStudy, search_seconds_left
+from autorl.report.live import LiveStudy, block, screen, search_seconds_left, watched
 from autorl.report.reading import open_view
-from autorl.report.watching import block, screen, watched
 from autorl.study.results.record import StudyRecord
 from autorl.study.tuner import Tuner
 

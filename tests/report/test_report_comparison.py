@@ -13,8 +13,8 @@ from autorl.report.comparison import (
     comparison_dict,
     comparison_latex,
     comparison_text,
+    methods_html,
 )
-from autorl.report.methods_page import methods_html
 from autorl.study.spec.comparison import Cell
 
 

@@ -11,8 +11,7 @@ import pytest
 from report_support import STUDY, run_study
 
 from autorl.core.types import InputError
-from autorl.report.studies import compare_studies, protocol_differences
-from autorl.report.studies_page import comparison_html
+from autorl.report.studies import compare_studies, comparison_html, protocol_differences
 from autorl.statistics import iqm
 from autorl.study.budget import Spent
 from autorl.study.spec import load_spec

@@ -39,8 +39,7 @@ from autorl.store.integrity import event_hash
 from autorl.store.log import add_event
 from autorl.store.study_file import recordable
 from autorl.study import Study
-from autorl.study.folder.backup import backup
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import backup, verify
 from autorl.study.spec import load_spec
 
 PROPOSED = ProposalMade(Proposed(0, Proposal(Config(x=0.5), 100, origin="default")), "abc")

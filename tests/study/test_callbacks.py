@@ -7,7 +7,7 @@ from study_support import small_spec
 
 from autorl import Callback, InputError, SeedPlan, Tuner, tune
 from autorl.study import Study
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import verify
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 STUDY = {

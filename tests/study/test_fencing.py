@@ -15,7 +15,7 @@ from autorl.report.reading import open_view
 from autorl.report.status import status_dict
 from autorl.store.checkpoints import damage
 from autorl.store.events import OutcomeIgnored, SegmentLost, SessionBegun
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import verify
 
 HALVES = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a"), full(0.3)]
 

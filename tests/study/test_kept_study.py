@@ -18,7 +18,7 @@ from study_support import StoppedError, run_small, small_spec, stop_after, table
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict
 from autorl.study import Study
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import verify
 
 KEPT = Path(__file__).parent / "kept_study.sqlite.gz"
 STUDY = {

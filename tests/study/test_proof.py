@@ -14,7 +14,7 @@ from autorl.core.types import InputError, StudyError
 from autorl.store.events import SearchGivenUp
 from autorl.store.study_file import check_unchanged, study_begun
 from autorl.study import Study
-from autorl.study.folder.backup import backup
+from autorl.study.folder.safety import backup
 
 KEPT = {"keep": {"checkpoints": "lineage"}}
 

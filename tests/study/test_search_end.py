@@ -7,10 +7,10 @@ from study_support import StoppedError, part_of, resume, run_small, small_spec, 
 
 from autorl.core.types import InputError, Scored, SearchEnd, StudyError
 from autorl.report.html import result_blocks
+from autorl.report.live import watched
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
 from autorl.report.text import result_dict, result_text
-from autorl.report.watching import watched
 from autorl.store.events import CandidatesFrozen, StudyFinished
 from autorl.study import Study
 from autorl.study.proposing import converged

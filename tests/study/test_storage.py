@@ -20,9 +20,8 @@ from autorl.store import offsite as offsites
 from autorl.store.offsite import checkpoint_names, database_copies
 from autorl.store.remote import RemoteFolder
 from autorl.study import Study
-from autorl.study.folder.backup import backup
 from autorl.study.folder.opening import take_over
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import backup, verify
 
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
 TPE = {"optimizer": {"name": "tpe", "startup": 3}, "budget": {"runs": 12}}

@@ -19,8 +19,7 @@ from autorl.store import Store
 from autorl.store.codec import read_event
 from autorl.store.events import CheckpointsCollected
 from autorl.study.folder import backup as backup_module
-from autorl.study.folder.backup import backup
-from autorl.study.folder.verify import verify
+from autorl.study.folder.safety import backup, verify
 from autorl.study.spec import thaw
 
 KEPT = {"keep": {"checkpoints": "lineage"}}

@@ -1,28 +1,38 @@
-"""`tune` runs a whole study, `Tuner` is asked and told."""
+"""`Tuner` is asked for trials and told their values, in a loop of the caller's."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from autorl.core.plain_text import shown
 from autorl.core.seeds import SeedPlan
-from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
-from autorl.executors.worker import Load
+from autorl.core.types import (
+    AutorlError,
+    Checkpoint,
+    Config,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    StudyError,
+    step_problem,
+)
 from autorl.optimizers.registry import DEFAULT
 from autorl.store.events import ConfigEnqueued
 from autorl.store.lock import lock_holder
-from autorl.study import Progress, Result, Study
+from autorl.study import Result
 from autorl.study.callbacks import CallbackEntry
-from autorl.study.folder.opening import create_or_open
-from autorl.study.function_runs import FunctionRuns
 from autorl.study.results.record import search_end_text
 from autorl.study.spec import UNLIMITED, Spec, load_spec
 from autorl.study.spec.arguments import (
@@ -30,77 +40,126 @@ from autorl.study.spec.arguments import (
     check_options,
     optimizer_by_name,
     space_definition,
-    study_overrides,
 )
-from autorl.study.spec.study_file import read_study
-from autorl.study.tuner.owner_thread import OwnerThread
-from autorl.study.tuner.trial import PARTS_OF_RUNS, Finished, Trial, Waiting
+from autorl.study.tuner.tune import open_study
 from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.families import FUNCTION_PREFIX
 from autorl.trainers.user_code import metric_value, step_number
 
 
-def tune(
-    what: str | Path | Mapping[str, object] | Callable[..., object],
-    space: object = None,
-    *,
-    out: str | Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    callbacks: Sequence[CallbackEntry] = (),
-    **options: object,
-) -> Result:
-    """Run a study to its result.
+@dataclass(frozen=True)
+class Trial:
+    """One (configuration, seed) to be trained by the caller of `Tuner`.
 
-    The search is on tuning seeds, then the incumbent is tested on held-out seeds.
+    Attributes:
+        start, until: train from step `start` (where `checkpoint` was saved; 0 from scratch) to step
+            `until`.
+        checkpoint: what was told as the checkpoint of the trial this one continues; None = from
+            scratch.
+        environment: its name, or that of the task.
 
-    Args:
-        what: a study file; the name of a search space (`population/ppo`; the trainer has the same
-            name); a study as a mapping; or a function. One whose first parameter is called `trial`
-            is given a `LiveTrial`, which it reports to and asks whether to stop; any other is
-            `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`.
-        space: for a function: its search space, a `Space`, a definition, a name, a ConfigSpace, or
-            distributions of Optuna by name.
-        out: folder that keeps the study; it is taken up again if it holds this study already: call
-            `tune` once more, with the function. None = in memory.
-        progress: called after every step with where the study stands.
-        callbacks: are told what happens; objects, or entries as in a study file.
-        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `stop`,
-            `rungs`, `workers`, `executor`, `seed`; any other is a key of the study file, dots
-            written as double underscores (`fidelity__episodes=8`). A function runs in this process
-            one call at a time; with `workers=n`, n at once: in threads, or, with
-            `executor="processes"`, in processes, where a function has an interpreter and global
-            random numbers of its own. The result is the same.
-
-    Raises:
-        InputError: something in the study is wrong.
-        StudyError: nothing was scored. If all test runs failed, `Result.test` is None and
-            `Result.problem` says so.
+    With `fidelity`, `stop: median` and `rungs` a trial is a part of a run: what is told at its end
+    decides whether `ask` hands out the next part, which goes on from `checkpoint`. Stopping needs
+    no call here. (`tune` gives a function `f(trial)` a `LiveTrial`, which waits in between.)
     """
-    overrides = study_overrides(options)
-    runs: FunctionRuns | None = None
-    if callable(what):
-        spec = _function_study(what, space, overrides)
-        runs = FunctionRuns(what, spec)
-        spec = runs.spec
-    elif space is not None:
-        raise InputError("only a function needs a space; a study file names its own", key="space")
-    else:
-        spec = read_study(what, overrides)
-    folder = None if out is None else Path(out)
-    try:
-        study = _study(spec, folder, None if runs is None else runs.load)
+
+    id: str
+    config: Config
+    seed: int
+    role: str
+    start: int
+    until: int
+    checkpoint: str | None
+    environment: str | None = None
+
+    # For mypy a name that a trial does not have stays an error.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = _NOT_OF_A_TRIAL.get(name)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{text}: {hint}" if hint else text)
+
+
+PARTS_OF_RUNS = (
+    "a trial of ask and tell ends at its `until`: tell it, and the study decides (`stop: median`, "
+    "`rungs`) whether `ask` hands out what follows; a function `f(trial)` of `tune` can ask"
+)
+_NOT_OF_A_TRIAL = {
+    "report": "tell the tuner, `tuner.report(trial, step, value)`",
+    "should_stop": PARTS_OF_RUNS,
+    "should_prune": PARTS_OF_RUNS,
+    "params": "the values are in `trial.config`",
+    "number": "it is `trial.id`",
+}
+
+
+class Waiting(AutorlError):  # noqa: N818 - a state of the search, not a mistake
+    """`Tuner.ask` has nothing before an open trial is told."""
+
+
+class Finished(AutorlError):  # noqa: N818 - a state of the search, not a mistake
+    """`Tuner.ask` has nothing any more.
+
+    The budget is used up, or the optimizer is done.
+    """
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class OwnerThread:
+    """Calls functions one after another in one thread.
+
+    A study belongs to the thread that opened it, as SQLite demands of a connection. Calls are done
+    in the order in which they come.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="autorl-tuner")
+        self._thread = self._pool.submit(threading.get_ident).result()
+        self._process = os.getpid()
+        self._closed = False
+
+    def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        """Call a function soon, and return the future of what it returns.
+
+        Raises:
+            StudyError: the owner is closed, belongs to the parent of this process, or is the
+                thread that asks, which would wait for itself.
+        """
+        if os.getpid() != self._process:
+            raise StudyError(
+                "a Tuner belongs to the process that made it: send trials to other processes, "
+                "and tell their values in the first one"
+            )
+        if threading.get_ident() == self._thread:
+            raise StudyError(
+                "a callback cannot call its tuner, which is still at work: note what to do, and "
+                "call the tuner after the method that told the callback has returned"
+            )
+        if self._closed:
+            raise StudyError("the tuner is closed: make another one on the same path")
+        return self._pool.submit(function, *arguments, **named)
+
+    def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Call a function, and return what it returns.
+
+        Raises:
+            StudyError: as `submit`.
+        """
+        return self.submit(function, *arguments, **named).result()
+
+    def close(self, last: Callable[[], None]) -> None:
+        """Call `last`, and accept nothing more. A second call does nothing."""
+        if self._closed:
+            return
+        ended = self.submit(last)
+        self._closed = True
         try:
-            if callbacks:
-                study.listen(callbacks)
-            if runs is None:
-                return study.run(progress)
-            runs.follow(study)
-            return study.run(progress, runs.executor())
+            ended.result()
         finally:
-            study.close()
-    finally:
-        if runs is not None:
-            runs.close()
+            self._pool.shutdown()
 
 
 class Tuner:
@@ -172,7 +231,7 @@ class Tuner:
                 file=str(folder),
             )
         self._owner = OwnerThread()
-        self._study = self._owner.call(_study, spec, folder, lambda _: _Caller())
+        self._study = self._owner.call(open_study, spec, folder, lambda _: _Caller())
         try:
             self._owner.call(self._study.listen, callbacks)
         except InputError:
@@ -508,31 +567,3 @@ class _Caller(Trainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         raise InputError("the trials of an embedded tuner are trained by its caller")
-
-
-def _study(spec: Spec, folder: Path | None, load: Load | None) -> Study:
-    """Open the study in `folder`, or begin it there.
-
-    If there is no folder, it is in memory.
-    """
-    if folder is not None:
-        return create_or_open(spec, folder, load)
-    if spec.storage is not None:
-        raise InputError("needs a folder for the database: give `out`", key="storage")
-    return Study.in_memory(spec, load)
-
-
-def _function_study(
-    function: Callable[..., object], space: object, overrides: dict[str, object]
-) -> Spec:
-    if space is None:
-        raise InputError("a function needs a search space: tune(f, space)", key="space")
-    # A `partial`, or an object that can be called, has no name of its own.
-    function_name = getattr(function, "__qualname__", type(function).__name__)
-    study = {
-        "trainer": f"{FUNCTION_PREFIX}{function.__module__}:{function_name}",
-        "space": space_definition(space),
-        # The budget of a space alone, as on the command line.
-        "budget": {"runs": 96},
-    }
-    return load_spec(study, overrides)
