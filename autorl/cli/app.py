@@ -36,42 +36,29 @@ class _StoppedError(Exception):
     """A signal, its cause, as an exception that click passes on."""
 
 
+def _of(module: str, *names: str) -> dict[str, str]:
+    """Name the functions of a module that are called as their commands."""
+    return {name: f"autorl.cli.{module}:{name}" for name in names}
+
+
 LANDSCAPE = {
     "list": "autorl.cli.landscape_query:list_all",
-    "info": "autorl.cli.landscape_query:info",
-    "query": "autorl.cli.landscape_query:query",
-    "best": "autorl.cli.landscape_query:best",
-    "curve": "autorl.cli.landscape_query:curve",
-    "top": "autorl.cli.landscape_query:top",
-    "validate": "autorl.cli.landscape_files:validate",
+    **_of("landscape_query", "info", "query", "best", "curve", "top"),
+    **_of("landscape_files", "validate"),
     "import": "autorl.cli.landscape_files:import_files",
-    "merge": "autorl.cli.landscape_files:merge",
-    "delete": "autorl.cli.landscape_files:delete",
-    "export": "autorl.cli.landscape_files:export",
-    "upload": "autorl.cli.landscape_files:upload",
-    "download": "autorl.cli.landscape_files:download",
-    "build": "autorl.cli.landscape_build:build",
-    "importance": "autorl.cli.landscape_analysis:importance",
-    "subset": "autorl.cli.landscape_analysis:subset",
-    "analyse": "autorl.cli.landscape_analysis:analyse",
-    "plot": "autorl.cli.landscape_analysis:plot",
+    **_of("landscape_files", "merge", "delete", "export", "upload", "download"),
+    **_of("landscape_build", "build"),
+    **_of("landscape_analysis", "importance", "subset", "analyse", "plot"),
 }
-PRIOR = {
-    "list": "autorl.cli.prior:list_all",
-    "show": "autorl.cli.prior:show",
-    "build": "autorl.cli.prior:build",
-    "use": "autorl.cli.prior:use",
-    "suggest": "autorl.cli.prior:suggest",
-}
-LIST = {name: f"autorl.cli.catalog:{name}" for name in ("trainers", "optimizers", "spaces")}
+PRIOR = {"list": "autorl.cli.prior:list_all", **_of("prior", "show", "build", "use", "suggest")}
+LIST = _of("catalog", "trainers", "optimizers", "spaces")
 OF_LANDSCAPES = """Landscape data sets: query, build, import, validate.
 
 A landscape holds every run of many configurations.
 """
 SECTIONS: dict[str, dict[str, Any]] = {
     "A study": {
-        "tune": "autorl.cli.run:tune",
-        "resume": "autorl.cli.run:resume",
+        **_of("run", "tune", "resume"),
         "watch": "autorl.cli.watch:watch",
         "best": "autorl.cli.best:best",
         "export": "autorl.cli.export:export",

@@ -137,7 +137,7 @@ def _rows(plan: BuildPlan, cost: BuildCost) -> list[tuple[str, str]]:
     points = len(spec.evaluation_steps)
     rows = [
         ("landscape", plan.id),
-        ("trainer", ", ".join(trainer.name for trainer in spec.trainers.values())),
+        ("trainer", spec.trainer_names),
         ("configurations", f"{cost.configurations} by {spec.optimizer.name}"),
         ("seeds", f"{cost.tuning_seeds} tuning + {cost.test_seeds} test"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -191,17 +191,14 @@ def _begun(specs: Sequence[Spec], folders: Sequence[Path]) -> list[Study]:
     """Begin studies, all of them or none."""
     for folder in folders if len(folders) > 1 else ():
         refuse_existing(folder)
-    studies: list[Study] = []
-    try:
+    with ExitStack() as begun:
+        studies = []
         for spec, folder in zip(specs, folders, strict=True):
             study, aside = create_anew(spec, folder)
-            studies.append(study)
+            studies.append(begun.enter_context(closing(study)))
             if aside is not None:
                 say_line(f"autorl: {folder}: no run had ended well, moved to {aside}", err=True)
-    except BaseException:
-        for study in studies:
-            study.close()
-        raise
+        begun.pop_all()
     return studies
 
 

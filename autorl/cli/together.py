@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from autorl.core.types import InputError
@@ -80,17 +81,13 @@ def open_studies(folders: Sequence[Path], *, trust: bool) -> list[Study]:
         InputError: one cannot be opened, one is named twice, or they cannot run together. None is
             open then.
     """
-    studies: list[Study] = []
-    try:
+    with ExitStack() as opened:  # their locks go with them
+        studies: list[Study] = []
         for folder in folders:
-            studies.append(Study.open(folder, trust=trust))
+            studies.append(opened.enter_context(closing(Study.open(folder, trust=trust))))
             _refuse_equal_modules({str(study.store.folder): study.spec for study in studies})
         check_shareable([study.spec for study in studies])
-    except BaseException:
-        # Their locks go with them.
-        for study in studies:
-            study.close()
-        raise
+        opened.pop_all()
     return studies
 
 

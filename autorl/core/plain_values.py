@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 
@@ -34,10 +35,13 @@ def python_scalar(value: object) -> Any:
 def json_value(value: object) -> Any:
     """Turn a value into a value of strict JSON.
 
-    A number that is not finite becomes None, and a value without a JSON type becomes text. Use it
-    for output to other programs, never for data that is hashed or read back.
+    A number that is not finite becomes None, a data class a mapping of its fields, and a value
+    without a JSON type becomes text. Use it for output to other programs, never for data that is
+    hashed or read back.
     """
     value = python_scalar(value)
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -66,9 +66,8 @@ def report_html(view: StudyView) -> str:
 def about(view: StudyView) -> str:
     """Name trainer, task, optimizer and state of a study, and its note."""
     spec = view.spec
-    names = ", ".join(trainer.name for trainer in spec.trainers.values())
     task = spec.task_names or "its own task"
-    line = f"{names} on {task}, {spec.optimizer.name}, {state(view)}"
+    line = f"{spec.trainer_names} on {task}, {spec.optimizer.name}, {state(view)}"
     return f"{line}\n{spec.note}" if spec.note else line
 
 

@@ -206,13 +206,9 @@ def _curves_so_far(
     record: StudyRecord, proposal: ProposalId, metric: str, role: SeedRole
 ) -> dict[int, dict[int, float]]:
     """Read a proposal's curves, or its parent's before a segment has ended."""
-    link: ProposalId | None = proposal
-    while link is not None:
-        curves = curves_of(record, link, metric, role)
-        if curves:
-            return curves
-        link = record.tables.link(link).resume_from
-    return {}
+    links = reversed(record.lineage([proposal]).chain(proposal))
+    read = (curves_of(record, link, metric, role) for link in links)
+    return next(filter(None, read), {})
 
 
 def curves_of(
@@ -225,11 +221,7 @@ def curves_of(
     """
     end = record.candidate_steps(proposal).end if role == "test" else None
     link = record.link_at(proposal, end)
-    chain: list[ProposalId] = []
-    number_of: ProposalId | None = link
-    while number_of is not None:
-        chain.append(number_of)
-        number_of = record.tables.link(number_of).resume_from
+    chain = record.lineage([link]).chain(link)
     measured: dict[int, dict[int, float]] = {}
     for row in record.tables.values(metric, tuple(chain)):
         if row.role == role:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from autorl.core.plain_text import counted
-from autorl.core.plain_values import plain
+from autorl.core.plain_values import json_value
 from autorl.core.types import Resources
 from autorl.executors.devices import (
     VISIBLE_DEVICES,
@@ -80,7 +80,7 @@ def _study_rows(spec: Spec) -> _Rows:
     space = f"{spec.space}, " if isinstance(spec.space, str) else ""
     objectives = (f"{objective.label}, {objective.direction}" for objective in spec.objectives())
     return [
-        ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
+        ("study", f"{spec.name}: {spec.trainer_names}"),
         *([("start", f"every run begins from {spec.start.model}")] if spec.start else []),
         *_tasks(spec),
         ("space", f"{space}{counted(len(names), 'hyperparameter')}: {', '.join(names)}"),
@@ -219,36 +219,32 @@ def plan_dict(plan: Plan) -> dict[str, object]:
     """Return the plan as JSON types."""
     spec = plan.spec
     phases = (plan.search, plan.baseline, plan.test, plan.models)
-    return {
-        "name": spec.name,
-        "trainers": [trainer.name for trainer in spec.trainers.values()],
-        "environment": spec.environment.id,
-        "optimizer": spec.optimizer.name,
-        "seeds": {"tuning": list(spec.plan.tuning), "test": list(spec.plan.test)},
-        "tasks": spec.tasks and [task.label for task in spec.tasks.listed],
-        "steps_of_a_run": spec.fidelity.steps,
-        "evaluations_of_a_run": len(spec.evaluation_steps),
-        "rungs": list(plan.rungs),
-        "schedule": list(plan.outline),
-        "cautions": list(plan.cautions),
-        "proven": list(plan.proven),
-        "exact": plan.exact,
-        "open_ended": plan.open_ended,
-        "search": vars(plan.search),
-        "confirmed": plan.confirmed and vars(plan.confirmed),
-        "test": vars(plan.test),
-        "new_configurations": share_dict(plan.share, learns=plan.learns),
-        "baseline": vars(plan.baseline),
-        "models": vars(plan.models),
-        "environment_steps": None if plan.open_ended else sum(phase.steps for phase in phases),
-        "trained_steps": None if plan.open_ended else sum(phase.trained for phase in phases),
-        "trained_exact": plan.trained_exact,
-        "evaluation_steps": plan.evaluation_steps,
-        "workers": plan.workers,
-        "placement": placement_list(spec),
-        "idle": plan.idle and vars(plan.idle),
-        "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
-    }
+    document: dict[str, object] = json_value(
+        {
+            **{name: getattr(plan, name) for name in _AS_THEY_ARE},
+            "name": spec.name,
+            "trainers": [trainer.name for trainer in spec.trainers.values()],
+            "environment": spec.environment.id,
+            "optimizer": spec.optimizer.name,
+            "seeds": {"tuning": list(spec.plan.tuning), "test": list(spec.plan.test)},
+            "tasks": spec.tasks and [task.label for task in spec.tasks.listed],
+            "steps_of_a_run": spec.fidelity.steps,
+            "evaluations_of_a_run": len(spec.evaluation_steps),
+            "schedule": plan.outline,
+            "new_configurations": share_dict(plan.share, learns=plan.learns),
+            "environment_steps": None if plan.open_ended else sum(phase.steps for phase in phases),
+            "trained_steps": None if plan.open_ended else sum(phase.trained for phase in phases),
+            "placement": placement_list(spec),
+            "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
+        }
+    )
+    return document
+
+
+_AS_THEY_ARE = (
+    *("rungs", "cautions", "proven", "exact", "open_ended", "search", "confirmed", "test"),
+    *("baseline", "models", "trained_exact", "evaluation_steps", "workers", "idle"),
+)
 
 
 def _budget_text(spec: Spec) -> str:
@@ -376,7 +372,7 @@ def placement_list(spec: Spec) -> list[dict[str, object]]:
         {
             "algorithm": share.algorithm,
             "trains_on": spec.devices[share.algorithm],
-            "needs": vars(share.needs) | {"custom": plain(share.needs.custom)},
+            "needs": share.needs,
             "at_once": share.at_once,
             "visible_devices": share.visible,
             "threads": thread_count(share.needs),

@@ -117,7 +117,6 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     record = view.record
     spec = view.spec
     result = view.found
-    names = ", ".join(trainer.name for trainer in spec.trainers.values())
     stands = state(view)
     if stands == "running":
         stands = f"running ({view.holder})"
@@ -148,7 +147,7 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     elif result is not None and result.problem:
         scores["test score"] = f"none: {result.problem}"
     rows = {
-        "study": f"{spec.name}: {names} on {spec.task_names or 'its own task'}",
+        "study": f"{spec.name}: {spec.trainer_names} on {spec.task_names or 'its own task'}",
         "note": spec.note,
         "state": stands,
         "search ended": record.search_end_text,

@@ -182,7 +182,7 @@ def comparison_text(comparison: StudyComparison) -> str:
 def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[object]]]:
     """Make header and rows of the studies."""
     rows = []
-    trainers = {study.name: trainers_of(study.spec) for study in comparison.studies}
+    trainers = {study.name: study.spec.trainer_names for study in comparison.studies}
     several = len(set(trainers.values())) > 1
     named = {
         study.name: {
@@ -260,11 +260,11 @@ def comparison_dict(comparison: StudyComparison) -> dict[str, Any]:
             "studies": [
                 {
                     "study": study.name,
-                    "trainer": trainers_of(study.spec),
+                    "trainer": study.spec.trainer_names,
                     "optimizer": study.spec.optimizer.name,
                     "state": study.state,
                     "test": study.iqm,
-                    "interval": study.interval and vars(study.interval),
+                    "interval": study.interval,
                     "tests": study.scores,
                     "tuning": study.result.tuning,
                     "gap_of_seeds": study.result.tasks and study.result.tasks.seeds,
@@ -276,15 +276,7 @@ def comparison_dict(comparison: StudyComparison) -> dict[str, Any]:
                 }
                 for study in comparison.studies
             ],
-            "pairs": [
-                {
-                    **vars(pair),
-                    "interval": vars(pair.interval),
-                    "improvement_interval": vars(pair.improvement_interval),
-                    "verdict": pair.verdict,
-                }
-                for pair in comparison.pairs
-            ],
+            "pairs": [{**vars(pair), "verdict": pair.verdict} for pair in comparison.pairs],
             "caveats": comparison.caveats,
         }
     )
@@ -428,7 +420,7 @@ def protocol_differences(studies: Mapping[str, tuple[Spec, Spent]]) -> list[Diff
     protocols = {name: _protocol(spec, spent) for name, (spec, spent) in studies.items()}
     differences = []
     spaces = {name: spec.search_space for name, (spec, _) in studies.items()}
-    trainers = {name: trainers_of(spec) for name, (spec, _) in studies.items()}
+    trainers = {name: spec.trainer_names for name, (spec, _) in studies.items()}
     for part in next(iter(protocols.values())):
         values = {name: protocol[part] for name, protocol in protocols.items()}
         if len(set(values.values())) < 2:
@@ -442,11 +434,6 @@ def protocol_differences(studies: Mapping[str, tuple[Spec, Spent]]) -> list[Diff
             values = _spaces(spaces)
         differences.append(Difference(part, values, fatal=part == "objective"))
     return differences
-
-
-def trainers_of(spec: Spec) -> str:
-    """Name the trainers of a study."""
-    return ", ".join(trainer.name for trainer in spec.trainers.values())
 
 
 def _protocol(spec: Spec, spent: Spent) -> dict[str, str]:

@@ -54,9 +54,7 @@ def result_dict(result: Result) -> dict[str, Any]:
     failed = len(result.entries[0].failures) if result.entries else 0
     document: dict[str, Any] = json_value(
         {
-            "objective": result.objective,
-            "direction": result.direction,
-            "aggregate": result.aggregate,
+            **{name: getattr(result, name) for name in _AS_THEY_ARE},
             "test": _estimate_dict(result.test),
             "tuning": {"value": result.tuning, "n_seeds": result.tuning_seeds},
             "test_runs": {
@@ -64,9 +62,6 @@ def result_dict(result: Result) -> dict[str, Any]:
                 "failed": failed,
             },
             "problem": result.problem or None,
-            "search_end": result.search_end,
-            "choice": result.choice and vars(result.choice),
-            "gap": result.gap,
             "tasks": result.tasks and _tasks_dict(result.tasks),
             "default": default
             and {
@@ -75,7 +70,7 @@ def result_dict(result: Result) -> dict[str, Any]:
                 # A reader of the JSON finds the keys of a score with and without one.
                 **(_estimate_dict(default.test or _NO_SCORE) or {}),
             },
-            "difference_to_default": result.difference and vars(result.difference),
+            "difference_to_default": result.difference,
             "incumbent": {
                 "proposal": result.incumbent.proposal,
                 "until": result.incumbent.until,
@@ -88,7 +83,7 @@ def result_dict(result: Result) -> dict[str, Any]:
                     "tuning": entry.tuning,
                     "test": _estimate_dict(entry.test),
                     "failed_test_runs": len(entry.failures),
-                    "incumbent_minus_it": entry.difference and vars(entry.difference),
+                    "incumbent_minus_it": entry.difference,
                     "schedule": _schedule_dict(entry.schedule),
                 }
                 for entry in result.entries
@@ -96,49 +91,36 @@ def result_dict(result: Result) -> dict[str, Any]:
             "score_step": result.steps.score,
             "model_step": result.steps.model,
             "beyond_budget_steps": result.beyond,
-            "beside": result.beside,
-            "front": [vars(point) for point in result.front],
-            "hypervolume": None if result.volumes is None else vars(result.volumes),
+            "hypervolume": result.volumes,
             "proposals": result.counts,
             "new_configurations": share_dict(result.share, learns=result.learns),
-            "prior": result.prior and vars(result.prior),
             "loss": result.loss or None,
             "caveats": [*result.caveats, *against_default(result)],
-            "folder": result.folder,
         }
     )
     return document
 
 
+_AS_THEY_ARE = (
+    *("objective", "direction", "aggregate", "search_end", "choice", "gap", "beside", "front"),
+    *("prior", "folder"),
+)
+
+
 def _tasks_dict(tasks: TaskScores) -> dict[str, Any]:
     scores = [
-        {
-            **vars(score),
-            "test": _estimate_dict(score.test),
-            "default": _estimate_dict(score.default),
-        }
+        vars(score) | {part: _estimate_dict(getattr(score, part)) for part in ("test", "default")}
         for score in tasks.scores
     ]
-    return {
-        "gap_of_seeds": tasks.seeds,
-        "gap_of_tasks": tasks.tasks,
-        "mean_ranks": tasks.ranks,
-        "scores": scores,
-    }
+    gaps = {"gap_of_seeds": tasks.seeds, "gap_of_tasks": tasks.tasks}
+    return {**gaps, "mean_ranks": tasks.ranks, "scores": scores}
 
 
 _NO_SCORE = Estimate(math.nan, None, math.nan, None, {})
 
 
 def _estimate_dict(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        **vars(estimate),
-        "interval": estimate.interval and vars(estimate.interval),
-        "iqm_interval": estimate.iqm_interval and vars(estimate.iqm_interval),
-        "n_seeds": len(estimate.seeds),
-    }
+    return {**vars(estimate), "n_seeds": len(estimate.seeds)} if estimate else None
 
 
 def _schedule_dict(schedule: Sequence[tuple[int, Mapping[str, object]]]) -> list[dict[str, Any]]:

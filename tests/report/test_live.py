@@ -146,7 +146,8 @@ def test_the_end_of_the_search_is_predicted_from_what_has_an_outcome(tuner, tmp_
         tuner.tell(tuner.ask(), 1.0)
     tuner.ask()  # the sixth of ten is charged, and has no outcome
     view = open_view(tmp_path / "study")
-    record = StudyRecord(view.spec, view.store, tmp_path / "study", hours=0.5)
+    record = StudyRecord(view.spec, view.store, tmp_path / "study")
+    record.hours = 0.5
     # Half is done: as long again.
     assert search_seconds_left(record) == pytest.approx(1800)
     view.close()

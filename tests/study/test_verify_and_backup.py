@@ -18,7 +18,7 @@ from autorl.core.types import InputError, SegmentId
 from autorl.store import Store
 from autorl.store.codec import read_event
 from autorl.store.events import CheckpointsCollected
-from autorl.study.folder import backup as backup_module
+from autorl.study.folder import safety as backup_module
 from autorl.study.folder.safety import backup, verify
 from autorl.study.spec import thaw
 

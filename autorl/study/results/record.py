@@ -64,17 +64,13 @@ class StudyRecord:
         spec: the frozen study file, with test seeds that were added later.
         store: read, never written.
         folder: of the study; None in memory.
-        hours: of driver time; None: those of the sessions that were recorded.
     """
 
-    def __init__(
-        self, spec: Spec, store: Store, folder: Path | None, hours: float | None = None
-    ) -> None:
+    def __init__(self, spec: Spec, store: Store, folder: Path | None) -> None:
         self.spec = spec
         self._store = store
         self.tables = StudyTables(store.query)
         self.folder = folder
-        self._hours = hours
         self._judge = spec.judge()
         self._lineage = Lineage(spec.plan)
         self._work = Work(spec, Journal(store), self._lineage, self._judge)
@@ -150,7 +146,7 @@ class StudyRecord:
     @cached_property
     def hours(self) -> float:
         """Hours of driver time."""
-        return self.tables.hours() if self._hours is None else self._hours
+        return self.tables.hours()
 
     def _charged_steps(self) -> int:
         """Add up the nominal steps charged.

@@ -275,6 +275,11 @@ class Spec(sections.Section):
         }
 
     @property
+    def trainer_names(self) -> str:
+        """Names of all trainers."""
+        return ", ".join(trainer.name for trainer in self.trainers.values())
+
+    @property
     def devices(self) -> dict[str, str | None]:
         """Name what segments of each algorithm train on, as `TrainerInfo.device` does."""
         needs = self.resources_by_algorithm

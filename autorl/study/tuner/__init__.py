@@ -5,8 +5,8 @@
 
 from autorl.study.spec.arguments import study_overrides
 from autorl.study.spec.study_file import read_study, space_study
-from autorl.study.tuner.tune import tune
 from autorl.study.tuner.tuner import Finished, Trial, Tuner, Waiting
+from autorl.study.tuner.whole_study import tune
 
 __all__ = [
     "Finished",

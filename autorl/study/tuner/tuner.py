@@ -41,7 +41,7 @@ from autorl.study.spec.arguments import (
     optimizer_by_name,
     space_definition,
 )
-from autorl.study.tuner.tune import open_study
+from autorl.study.tuner.whole_study import open_study
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.user_code import metric_value, step_number
 
