@@ -26,6 +26,7 @@ WITHOUT_MODEL: Mapping[str, str] = {
     "dehb": "hyperband",
     "pbt": "random search",
     "pb2": "random search",
+    "mf_pbt": "random search",
     "Optuna TPE": "random search",
     "SMAC3": "a Sobol design",
     "DEHB": "hyperband",

@@ -58,7 +58,7 @@ def build(
     and write the landscape.
 
     The build file is a study file whose optimizer does not search: sobol, random or grid; or
-    phases, which trains all from the best agent of the phase before; or pbt and pb2, for a
+    phases, which trains all from the best agent of the phase before; or pbt, pb2 and mf_pbt, for a
     landscape of who copied whom, of which the best schedules are tested. Every configuration of the
     others is trained on the tuning seeds and then on the test seeds. The same command goes on where
     it was interrupted.

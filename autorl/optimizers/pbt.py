@@ -27,22 +27,13 @@ again, within the same budget, and compete by that score with the members that c
 populations scored 305 on tuning seeds, their schedules 175 on others, and those of random search
 231 and 197.
 
-With several `frequencies` [2] the population is split into as many parts, of which each evolves
-more rarely than the one before, so that what pays at once does not crowd out what pays late. When a
-part evolves, its second-lowest quarter takes better agents from other parts: from a slower part
-with their configuration, from a faster one with the changeable hyperparameters of the part's own
-best member, which greed does not reach so.
-
 References:
     [1] Jaderberg et al., "Population based training of neural networks", 2017 (arXiv 1711.09846).
-    [2] Doulazmi et al., "Multiple-frequencies population-based training", RLC 2025
-        (arXiv 2506.03225).
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -70,8 +61,8 @@ from autorl.optimizers.hyperband import may_go_on, merit
 if TYPE_CHECKING:
     import numpy as np
 
-MOVES = ("step", "factor")
-POPULATIONS = (8, 64)  # members when the study's budget is unlimited, and at most when it decides
+MOVES = ("step", "factor", "ratio")
+MOST_MEMBERS = 64  # when the study's budget decides
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,8 @@ class PBTOptions:
     # three live tasks (`docs/optimizers.md`).
     explore: str = option(
         "factor",
-        "how explore moves numbers: by `step` of their range, or times `factor` as in the paper",
+        "how explore moves numbers: by `step` of their range, times `factor` as in the paper, or "
+        "by a `ratio`, times `factor` or divided by it",
         choices=MOVES,
     )
     step: float = option(
@@ -130,10 +122,6 @@ class PBTOptions:
     synchronous: bool = option(
         True, "decide a generation when all of it is scored, not each member on its own"
     )
-    frequencies: int = option(
-        1, "parts of the population; each evolves more rarely than the one before", minimum=1
-    )
-    slower: int = option(2, "with frequencies: by which factor more rarely", minimum=2)
 
 
 O = TypeVar("O", bound=PBTOptions)  # noqa: E741  (the options of a subclass)
@@ -155,7 +143,10 @@ class Copy:
 class Population(BaseOptimizer[O]):
     """Selection among the members of a population.
 
-    Subclasses say how a copy explores.
+    Subclasses say who competes with whom, and how a copy explores.
+
+    Class attributes:
+        members: how many there are when the study's budget is unlimited.
 
     Attributes:
         population: number of members.
@@ -170,11 +161,12 @@ class Population(BaseOptimizer[O]):
     search_kind = "population"
     done_text = "has trained all its generations"
     takes_enqueued = False
+    members = 8
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
-        self.population, self.retrain = _sizes(problem.budget, options)
-        _check(problem, options, self.population, type(self).__name__.lower())
+        self.population, self.retrain = _sizes(problem.budget, options, self.members)
+        _check(problem, self.population)
         self.steps = self.cuts(problem.horizon, options)
         # The proposal of each member, by generation.
         self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]
@@ -217,7 +209,6 @@ class Population(BaseOptimizer[O]):
         """Proposals of the first generation are drawn at random."""
         return number < self.population
 
-    @abstractmethod
     def _explore(
         self, donor: Record, generation: int, rng: np.random.Generator
     ) -> tuple[Config, FrozenMap]:
@@ -226,6 +217,7 @@ class Population(BaseOptimizer[O]):
         Only changeable hyperparameters differ. With it comes what a later `ask` needs to know of
         the decision, for the proposal's meta.
         """
+        return self._perturbed(donor, rng), FrozenMap()
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         last = len(self.steps) - 1
@@ -325,9 +317,8 @@ class Population(BaseOptimizer[O]):
 
         `ranked` are those of `settled` that may go on, best first.
         """
-        part = self._part(member)
-        peers = [record for record in ranked if self._part(record) == part]
-        size = sum(self._part(record) == part for record in settled)
+        peers = self._peers(member, ranked)
+        size = len(self._peers(member, settled))
         count = math.ceil(self.options.quantile * size)  # failed members count, as the lowest
         # 1. whoever cannot go on is replaced, early too
         if member not in ranked:
@@ -336,14 +327,27 @@ class Population(BaseOptimizer[O]):
         # 2. nobody else before the population is ready
         if self.steps[generation - 1] < self.options.ready * self.problem.horizon:
             return None
-        # 3. part p evolves in every slower^p-th generation only [2]
-        if generation % self.options.slower**part:
-            return None
-        # 4. exploit a better member of its own part, or else one of another part
+        return self._copied(member, peers, ranked, count, generation, rng)
+
+    def _peers(self, member: Record, records: Sequence[Record]) -> Sequence[Record]:
+        """Return those of `records` that `member` competes with."""
+        return records
+
+    def _copied(
+        self,
+        member: Record,
+        peers: Sequence[Record],
+        ranked: Sequence[Record],
+        count: int,
+        generation: int,
+        rng: np.random.Generator,
+    ) -> Copy | None:
+        """Choose whom a member copies that may go on.
+
+        The best `count` of its `peers` are ahead, the worst behind.
+        """
         better = self._better(member, peers, count, rng)
-        if better is not None:
-            return Copy(better, better)
-        return self._migrant(member, peers, ranked, count)
+        return None if better is None else Copy(better, better)
 
     def _better(
         self, member: Record, peers: Sequence[Record], count: int, rng: np.random.Generator
@@ -366,25 +370,6 @@ class Population(BaseOptimizer[O]):
         # The better of two that are drawn: `ranked` has the best first.
         return ranked[int(rng.integers(len(ranked), size=2).min())]
 
-    def _migrant(
-        self, member: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
-    ) -> Copy | None:
-        """Find the better agent of another part that replaces `member`.
-
-        None unless `member` is in the second-lowest bracket.
-        """
-        part = self._part(member)
-        migrants = [record for record in ranked if self._part(record) != part]
-        for place in peers[max(count, len(peers) - 2 * count) : len(peers) - count]:
-            if not migrants or merit(migrants[0]) > merit(place):
-                return None
-            migrant = migrants.pop(0)  # each replaces one member only
-            if place is member:
-                # A faster part's hyperparameters are greedy: they stay where they are [2].
-                source = migrant if self._part(migrant) > part else peers[0]
-                return Copy(migrant, source, explore=False)
-        return None
-
     def _mixed(self, copy: Copy, rng: np.random.Generator) -> Config:
         """Mix the donor's configuration with what may change of the source.
 
@@ -399,7 +384,7 @@ class Population(BaseOptimizer[O]):
     def _perturbed(self, donor: Record, rng: np.random.Generator) -> Config:
         """The donor's configuration with all that may change moved or drawn anew."""
         options = self.options
-        factor = options.factor if options.explore == "factor" else None
+        factor = None if options.explore == "step" else options.factor
         return self.problem.space.perturb(
             donor.proposal.config,
             rng,
@@ -407,14 +392,8 @@ class Population(BaseOptimizer[O]):
             options.step,
             options.resample,
             factor,
+            divide=options.explore == "ratio",
         )
-
-    def _part(self, record: Record) -> int:
-        """Return the part of the population a member is in.
-
-        Part 0 evolves in every generation, each other one more rarely.
-        """
-        return int(record.proposal.member or 0) * self.options.frequencies // self.population
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -446,50 +425,30 @@ class PBT(Population[PBTOptions]):
 
     Options = PBTOptions
 
-    def _explore(
-        self, donor: Record, generation: int, rng: np.random.Generator
-    ) -> tuple[Config, FrozenMap]:
-        return self._perturbed(donor, rng), FrozenMap()
 
-
-def _check(problem: Problem, options: PBTOptions, population: int, name: str) -> None:
+def _check(problem: Problem, population: int) -> None:
     if not problem.changeable:
         raise InputError(
-            f"{name} changes hyperparameters during training: mark some `changeable: true`",
+            "a population changes hyperparameters during training: mark some `changeable: true`",
             key="space",
         )
     if problem.budget < 2:
         paid = counted(problem.budget, "full run", form=".2g")
-        message = (
-            f"{name} needs a population of two at least, and this pays for {paid} of each seed"
-        )
+        message = f"a population needs two members, and this pays for {paid} of each seed"
         raise InputError(message, key="budget")
     starts = len(problem.initial)
     if starts > population:
         starts_text = counted(starts - 1, "warm start")
         message = f"the default and {starts_text} do not fit into a population of {population}"
         raise InputError(message, key="optimizer.population")
-    if options.frequencies == 1:
-        return
-    if not options.synchronous:
-        raise InputError(
-            "several frequencies need `synchronous: true`", key="optimizer.frequencies"
-        )
-    if 2 * options.frequencies > population:  # a part of one member has nobody to copy
-        message = (
-            f"expected at most {population // 2} for a population of {population}, "
-            f"got {options.frequencies}"
-        )
-        raise InputError(message, key="optimizer.frequencies")
 
 
-def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
+def _sizes(budget: float, options: PBTOptions, unlimited: int) -> tuple[int, int]:
     """Count the members, and the schedules trained again.
 
     Together they are as many full-length runs as the budget affords. Members that do not use it up
     leave the rest to schedules, as many as there can be that copied others.
     """
-    unlimited, most = POPULATIONS
     population = options.population
     retrain = options.retrain
     if math.isinf(budget):
@@ -498,7 +457,7 @@ def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
     affordable = int(budget)
     if population is None:
         reserved = affordable // 4 if retrain is None else retrain
-        population = max(2, min(most, affordable - reserved))
+        population = max(2, min(MOST_MEMBERS, affordable - reserved))
     spare = max(0, affordable - population)
     return population, min(population, spare) if retrain is None else retrain
 

@@ -34,6 +34,7 @@ REGISTRY: Mapping[str, str] = {
     "gp": "autorl.optimizers.gp:GP",
     "grid": "autorl.optimizers.grid:GridSearch",
     "hyperband": "autorl.optimizers.hyperband:Hyperband",
+    "mf_pbt": "autorl.optimizers.mf_pbt:MFPBT",
     "nsga2": "autorl.optimizers.nsga2:NSGA2",
     "optuna": "autorl.optimizers.optuna_:Optuna",
     "pb2": "autorl.optimizers.pb2:PB2",

@@ -88,6 +88,7 @@ def perturb(
     step: float = 0.2,
     resample: float = 0.25,
     factor: float | None = None,
+    divide: bool = False,
 ) -> Config:
     """Move those of `names` that are active, and keep every other value.
 
@@ -96,9 +97,9 @@ def perturb(
     Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit
     interval, clipped at the bounds (away from a bound it already sits on); an integer moves by at
     least one. With a `factor` f instead of a step the value is multiplied by f or by 2 - f, as in
-    Jaderberg et al. with 1.2 and 0.8; on a flipped logarithm its distance from 1 is. Ordinal: one
-    choice up or down, or drawn anew among the others. Categorical: another choice with probability
-    `resample`, otherwise unchanged.
+    Jaderberg et al. with 1.2 and 0.8, or divided by f if it is to `divide`; on a flipped logarithm
+    its distance from 1 is. Ordinal: one choice up or down, or drawn anew among the others.
+    Categorical: another choice with probability `resample`, otherwise unchanged.
 
     At least one hyperparameter moves if any can. A hyperparameter that is not among `names` neither
     appears nor disappears: a move of its parents that would do that is not made. Children among
@@ -122,7 +123,7 @@ def perturb(
         """Return where a move ends, perhaps outside the unit interval."""
         if factor is None:
             return hyperparameter.to_unit(value) + (step if up else -step)
-        size = factor if up else 2 - factor
+        size = factor if up else 1 / factor if divide else 2 - factor
         flipped = hyperparameter.scale == "flipped_log"
         moved = 1 - (1 - value) * size if flipped else value * size
         # Ray Tune clips nothing: of 200 moves from 9e-4 in 1e-4..1e-3, 77 left the bounds.

@@ -21,6 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "de": {"options": {"population_size": 5}},
     "dehb": {"options": {"rungs": 2}},
     "gp": {"options": {"startup": 3}},
+    "mf_pbt": {"options": {"population": 8, "generations": 4, "frequencies": [1, 2]}},
     "nsga2": {"options": {"population_size": 4}},
     "asha": {"options": {"rungs": 3}},
     "optuna": {
@@ -43,7 +44,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "median_tpe": ("tpe", {"startup": 4, "stop": "median", "rungs": 3, "peers": 2}),
     "tournament": ("pbt", {"population": 4, "generations": 5, "selection": "tournament"}),
     "asynchronous": ("pbt", {"population": 4, "generations": 5, "synchronous": False}),
-    "frequencies": ("pbt", {"population": 6, "generations": 4, "frequencies": 2}),
     "asynchronous_pb2": (
         "pb2",
         {"population": 4, "generations": 5, "synchronous": False, "window": 8, "refit": 2},

@@ -8,7 +8,6 @@ from driving import ask, generation, proposed, tell, told
 
 from autorl.core.types import Continue, Done, Exploit, FrozenMap, InputError, Proposed, Wait
 from autorl.optimizers import make
-from autorl.optimizers.pbt import Copy
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import MovingOptimum, simulate
@@ -239,44 +238,9 @@ def test_an_asynchronous_member_is_decided_among_those_scored_at_its_step():
     assert {0, 1, 2, 3, 4, 5} <= set(optimizer.keeps())
 
 
-# -- several frequencies -----------------------------------------------------------------------------------------------
-
-
-def test_slower_parts_evolve_more_rarely():
-    simulation = simulate(
-        factory(population=12, generations=9, frequencies=3),
-        lambda number, p: float((number * 7) % 31),
-        108,
-    )
-    changed = {0: set(), 1: set(), 2: set()}
-    for proposal in simulation.proposals:
-        if proposal.origin.startswith(("exploit", "migrate")):
-            changed[int(proposal.member) // 4].add(proposal.meta["generation"])
-    assert changed == {0: {1, 2, 3, 4, 5, 6, 7, 8}, 1: {2, 4, 6, 8}, 2: {4, 8}}
-
-
-def test_migrants_bring_their_configuration_into_a_faster_part_only():
-    """Parts {0..3} and {4..7}: into the faster the whole configuration, into the slower weights alone."""
-    optimizer = started([4.0, 3.0, 2.0, 1.0, 9.0, 8.0, 7.0, 6.0], frequencies=2)
-    fast = told(optimizer, [9.0, 8.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0])
-    assert fast[2].resume_from == 4
-    assert (fast[2].origin, fast[2].changes) == ("migrate from member 4", ())
-    assert fast[2].config == fast[4].config, "unexplored"
-    assert [answer.resume_from for answer in fast[4:]] == [4, 5, 6, 7], "they only continue"
-    slow = generation(optimizer, 8)[6]
-    assert slow.resume_from == 8, "the weights of the best of the faster part"
-    for name in SPACE.names:
-        source = fast[4] if name in CHANGEABLE else fast[0]
-        assert slow.config[name] == source.config[name]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"frequencies": 3}, "at most 2 for a population of 4"),
-        ({"population": 5, "frequencies": 3}, "at most 2 for a population of 5, got 3"),
-        ({"frequencies": 2, "slower": 1}, "slower"),
-        ({"frequencies": 2, "synchronous": False}, "synchronous: true"),
         ({"selection": "roulette"}, "truncation or tournament"),
         ({"population": 1}, "int >= 2 or null|int or null >= 2"),
     ],
@@ -333,24 +297,6 @@ def test_with_a_quantile_of_nothing_only_failed_members_copy_and_the_best_alone_
 def test_a_quantile_that_is_no_whole_number_of_members_is_rounded_up():
     replaced = donors(started([4.0, 1.0, 3.0, 2.0, 5.0], quantile=0.25), 5)
     assert [member for member, donor in enumerate(replaced) if donor != member] == [1, 3]
-
-
-# -- what a migrant trains with ----------------------------------------------------------------------
-
-
-def test_a_mixture_that_breaks_a_rule_stays_the_donors():
-    """`m <= n`: what may change of the source, m, is too large for the donor's n."""
-    space = space_of("constrained")
-    initial = [space.config({"n": 64, "m": 64}), space.config({"n": 2, "m": 1})]
-    optimizer = make(
-        "pbt", space, horizon=100, changeable={"m"}, population=4, frequencies=2, initial=initial
-    )
-    told(optimizer, [1.0, 2.0, 3.0, 4.0])
-    wide, narrow = optimizer.history[1], optimizer.history[2]
-    rng = np.random.default_rng(0)
-    assert optimizer._mixed(Copy(narrow, wide), rng) == narrow.proposal.config
-    mixed = optimizer._mixed(Copy(wide, narrow), rng)
-    assert mixed == {**wide.proposal.config, "m": 1}
 
 
 # -- a task whose optimum moves ----------------------------------------------------------------------------------------

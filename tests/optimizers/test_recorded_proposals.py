@@ -31,13 +31,13 @@ CASES = {
     "gp": [{"startup": 4}],
     "grid": [{"levels": 3}],
     "hyperband": [{}],
+    "mf_pbt": [{"population": 8, "generations": 5, "frequencies": [1, 2]}],
     "nsga2": [{"population_size": 4}],
     "pb2": [COPYING, COPYING | {"synchronous": False, "window": 8, "refit": 2}],
     "pbt": [
         COPYING,
         COPYING | {"selection": "tournament", "explore": "step"},
         COPYING | {"synchronous": False, "retrain": 2},
-        {"population": 6, "generations": 4, "frequencies": 2, "ready": 0.0},
     ],
     "phases": [{"phases": 4, "configurations": 6}],
     "random": [

@@ -10,6 +10,9 @@ PBT = {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5}
 SIZE = {"budget": {"runs": 8}, "test": {"top": 1}}  # 4 members x 2 seeds
 
 
+MF = {"name": "mf_pbt", "population": 8, "frequencies": [1, 2]}
+
+
 def sized(name="pbt", **options):
     return {**SIZE, "optimizer": {**PBT, "name": name, **options}}
 
@@ -53,12 +56,15 @@ def test_a_failure_in_a_synchronous_generation_does_not_hold_the_others_up(name)
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"selection": "tournament"}, {"synchronous": False}, {"frequencies": 2}, {"name": "pb2"}],
-    ids=["pbt", "tournament", "asynchronous", "frequencies", "pb2"],
+    [{}, {"selection": "tournament"}, {"synchronous": False}, {"name": "pb2"}, MF],
+    ids=["pbt", "tournament", "asynchronous", "pb2", "mf_pbt"],
 )
 def test_a_donors_checkpoint_is_there_when_it_is_copied_and_the_disk_stays_small(tmp_path, options):
     """Ray deletes donors' checkpoints (num_to_keep) or keeps every one of them."""
-    study = Study.create(small_spec(**sized(**options)), tmp_path)
+    members = options.get("population", 4)
+    study = Study.create(
+        small_spec(**(sized(**options) | {"budget": {"runs": 2 * members}})), tmp_path
+    )
     most = 0
 
     def count(progress):
@@ -81,24 +87,25 @@ def test_a_donors_checkpoint_is_there_when_it_is_copied_and_the_disk_stays_small
     assert notes == [], "nobody was trained from step 0 again"
     assert all(status == "done" for (status,) in study.store.query("SELECT status FROM segments"))
     generations = 2 if options.get("synchronous", True) else 4
-    assert 4 * 2 < most <= 4 * 2 * generations + 2, (
-        "two generations of 4 members x 2 seeds, and the incumbent"
+    assert members * 2 < most <= members * 2 * generations + 2, (
+        "two generations of all members x 2 seeds, and the incumbent"
     )
     study.close()
 
 
-AGAIN = {"retrain": 2}, {"budget": {"runs": 12}}  # two schedules more
-
-
-@pytest.mark.parametrize("name", ["pbt", "pb2"])
-def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
+@pytest.mark.parametrize(
+    "options", [{}, {"name": "pb2"}, MF], ids=lambda options: options.get("name", "pbt")
+)
+def test_a_population_is_judged_by_schedules_that_were_trained_again(options):
     """The winner's score is that of its schedule from step 0, and the study stays within its budget."""
-    options, more = AGAIN
-    study = finished(small_spec({"noise": 0.3}, **(sized(name, **options) | more)))
+    runs = 2 * (options.get("population", 4) + 2)  # two schedules more
+    study = finished(
+        small_spec({"noise": 0.3}, **(sized(**options, retrain=2) | {"budget": {"runs": runs}}))
+    )
     lineage, ranking = study.driver.lineage, study.driver.ranking
     again = [number for number, one in lineage.proposals.items() if "retrains" in one.meta]
     assert len({lineage[number].meta["retrains"] for number in again}) == 2
-    assert study.driver.charges.steps == 12 * 100
+    assert study.driver.charges.steps == runs * 100
     best = ranking.best()
     chains = {
         number: lineage.chain(number)
