@@ -20,6 +20,7 @@ from autorl.report.reading import open_view
 from autorl.store.outputs import free_output
 from autorl.study.results.models import whole
 from autorl.trainers.agents import AgentTrainer
+from autorl.trainers.saved_state import reason_of
 
 
 def play(
@@ -31,7 +32,8 @@ def play(
 ) -> None:
     """Let a trained agent act in its environment.
 
-    The environment has the seeds 0, 1, ...: a look at the agent, not the score of the study.
+    Episodes have the seeds 1, 3, 5, ... of the environment: those of tests are odd, and those of
+    tuning even. It is a look at the agent, not the score of the study.
 
     Options:
         episodes: How many episodes.
@@ -53,9 +55,10 @@ def play(
         if video is not None:
             kwargs = FrozenMap({**environment.kwargs, "render_mode": "rgb_array"})
             environment = replace(environment, kwargs=kwargs)
-        played = model.trainer.play(agent, environment, config, range(episodes), shown)
-        for episode, (returned, length) in enumerate(played):
-            say(f"  episode {episode}: return {returned:.6g}, {counted(length, 'step')}")
+        seeds = range(1, 2 * episodes, 2)
+        played = model.trainer.play(agent, environment, config, seeds, shown)
+        for seed_of_episode, (returned, length) in zip(seeds, played, strict=True):
+            say(f"  seed {seed_of_episode}: return {returned:.6g}, {counted(length, 'step')}")
             returns.append(returned)
     say(f"  mean return {fmean(returns):.6g}")
     if video is not None:
@@ -92,8 +95,8 @@ def _frame(env: gym.Env[Any, Any]) -> Any:
     """
     try:
         frame = env.render()
-    except (gym.error.Error, NotImplementedError) as error:
-        raise InputError(f"cannot be filmed: {error}", key="environment") from error
+    except Exception as error:  # of a renderer of somebody else: MuJoCo's without a display
+        raise InputError(f"cannot be filmed: {reason_of(error)}", key="environment") from error
     if frame is None:
         raise InputError("cannot be filmed: it does not render rgb_array", key="environment")
     return frame

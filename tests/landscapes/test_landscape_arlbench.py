@@ -8,13 +8,15 @@ import pandas as pd
 import pytest
 from landscape_samples import imported
 
-from autorl.core.types import InputError
+from autorl.core.types import EnvironmentSpec, InputError
 from autorl.landscapes import Landscape, load_landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.arlbench_runs import METHODS
 from autorl.landscapes.importers.arlbench_spaces import arlbench_space, arlbench_tasks
 from autorl.landscapes.validate import validate
+from autorl.space import load_space
 from autorl.statistics import auc
+from autorl.trainers.replay import Tabular
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "arlbench"
 NAME = "cc_cartpole_ppo.csv"
@@ -149,8 +151,20 @@ def test_every_space_of_every_task_can_be_built():
     }
     built = {pair: space for pair in pairs if (space := arlbench_space(*pair)) is not None}
     assert len(built) == 12
-    for (name, _), space in built.items():
+    for (name, domain), space in built.items():
         assert len(space.names) == {"ppo": 9, "dqn": 12, "sac": 11}[name]
+        shipped = load_space(f"arlbench/{name}" + f"-{domain}" * (domain != "cc"))
+        assert shipped.names == space.names
+    assert load_space("arlbench/dqn").default()["buffer_batch_size"] == 128
+    assert load_space("arlbench/sac-brax").default()["learning_starts"] == 8192
+
+
+def test_a_replay_of_an_imported_table_has_the_hyperparameters_of_the_shipped_space(tmp_path):
+    replay = Tabular(str(read(tmp_path, raw()).path))
+    task = EnvironmentSpec("CartPole-v1")
+    replay.check(task, load_space("arlbench/ppo").names)
+    with pytest.raises(InputError, match="unknown hyperparameter of arlbench/ppo/CartPole-v1"):
+        replay.check(task, load_space("arlbench/dqn").names)
 
 
 @pytest.mark.parametrize(
