@@ -47,7 +47,6 @@ _CONFIGURATIONS = 8  # fewer say nothing about ranks
 _ENOUGH = 20  # evaluations needed to say what share is equal
 # Two published sets had the last checkpoints of other runs: it fell to -0.02 and 0.21.
 _DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
-_TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
 
 
 def files_match_manifest(landscape: Dataset) -> Iterator[str]:
