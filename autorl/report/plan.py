@@ -110,6 +110,7 @@ class Plan:
             resume.
         idle: how busy the workers will be; None where nothing waits.
         proven: what short runs have shown of classes of the user's, in lines.
+        sizes: what a checkpoint and an evaluation take, where their trainer says it.
         confirmed: what explores and what confirms, of adaptive seeds; None of others.
     """
 
@@ -131,6 +132,7 @@ class Plan:
     workers: int
     idle: IdleShare | None
     proven: tuple[str, ...]
+    sizes: tuple[tuple[str, str], ...]
     confirmed: Confirmed | None
 
     @property
@@ -228,6 +230,7 @@ def make_plan(spec: Spec) -> Plan:
         workers=workers,
         idle=idle,
         proven=_proven(spec, load),
+        sizes=_sizes(spec, load),
         confirmed=confirmed,
     )
 
@@ -439,6 +442,14 @@ def _proven(spec: Spec, load: Load) -> tuple[str, ...]:
             except InputError as error:
                 raise spec.located(error) from None
     return tuple(lines)
+
+
+def _sizes(spec: Spec, load: Load) -> tuple[tuple[str, str], ...]:
+    """Collect what trainers say of checkpoints and evaluations, each line once."""
+    environment = spec.environment.resolve()
+    loaded = [load(trainer) for trainer in spec.trainers.values()]
+    sizes = [trainer.sizes(environment, spec.fidelity.episodes).items() for trainer in loaded]
+    return tuple(dict.fromkeys(row for rows in sizes for row in rows))
 
 
 def _light(spec: Spec) -> Spec:

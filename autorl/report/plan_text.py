@@ -44,7 +44,7 @@ def plan_text(plan: Plan) -> str:
     # Logs count too; a study that stopped here goes on when the limit is raised.
     if spec.limits.disk_gb is not None:
         checkpoints += f"; the study stops at {spec.limits.disk_gb:g} GiB"
-    rows.append(("checkpoints", checkpoints))
+    rows += [("checkpoints", checkpoints), *plan.sizes]
     if spec.indeterminate:
         rows.append(("caution", f"another run may give another table: {spec.indeterminate}"))
     notes = [f"caution: {text}" for text in plan.cautions]
@@ -236,6 +236,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
             "trained_steps": None if plan.open_ended else sum(phase.trained for phase in phases),
             "placement": placement_list(spec),
             "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
+            "sizes": dict(plan.sizes),
         }
     )
     return document

@@ -23,6 +23,7 @@ from autorl.core.plain_text import one_line
 from autorl.core.types import Fence, Segment, StorageError
 
 _PROBE = 2**14  # bytes that are written to see whether a disk takes any
+MODEL_ONLY = "model-only"  # a file in a checkpoint that training cannot go on from
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
 

@@ -26,6 +26,7 @@ from autorl.core.types import (
     StudyError,
 )
 from autorl.statistics.evaluation import Curve, Judge, SeedValue, join
+from autorl.store.checkpoints import MODEL_ONLY
 from autorl.store.events import (
     CheckpointRegained,
     CheckpointsCollected,
@@ -377,6 +378,7 @@ class Work:
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
             save=save,
+            model_only=role == "test" and last,
             resources=self._spec.resources_for(self._lineage[proposal].config),
         )
 
@@ -525,9 +527,9 @@ class Work:
         self._superseded.clear()
 
     def _available(self, segment: SegmentId) -> bool:
-        """Say whether a segment left a checkpoint that is still there."""
+        """Say whether a segment left a checkpoint to go on from that is still there."""
         saved = self.saved.get(segment)
-        if saved is None or segment in self.damaged:
+        if saved is None or segment in self.damaged or MODEL_ONLY in saved.files:
             return False
         # The caller's own are not looked for. One in a storage is missed when it is fetched.
         path = saved.path

@@ -211,6 +211,10 @@ class Trainer:
         """Say what a reader must know of the user's data, in lines."""
         return ()
 
+    def sizes(self, environment: EnvironmentSpec, episodes: int) -> Mapping[str, str]:
+        """Say what a checkpoint and an evaluation of so many episodes take, where that matters."""
+        return {}
+
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the last step <= `step` at which training can be cut.
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from autorl.core.plain_text import printable, shortened
 from autorl.core.types import Checkpoint, CheckpointError, Config, InputError, Segment
-from autorl.store.checkpoints import reading, writing
+from autorl.store.checkpoints import MODEL_ONLY, reading, writing
 from autorl.trainers.contract import Change
 from autorl.trainers.shared import check_continuation
 
@@ -93,11 +93,13 @@ def load_parent(
         changes: those that a continued run may change.
 
     Raises:
-        InputError: the checkpoint is of another trainer or step, or has another value of a
-            hyperparameter that cannot change.
+        InputError: the checkpoint is of another trainer or step, is a model alone, or has another
+            value of a hyperparameter that cannot change.
     """
     if segment.parent is None:
         return None
+    if (Path(segment.parent.path) / MODEL_ONLY).exists():
+        raise InputError(f"{segment.parent.path} is a model alone: training cannot go on from it")
     state = load(segment.parent, trainer)
     check_continuation(state["values"], Config(values), changes)
     if state["step"] != segment.start:

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="needs the extra rlhf")
 from autorl.core.types import FrozenMap, InputError
 from autorl.trainers.language.models import load_policy, load_tokenizer, model_folder
 from autorl.trainers.language.policy_metrics import measure
-from autorl.trainers.language.sampling import _encode
+from autorl.trainers.language.sampling import _encode, _padded
 from autorl.trainers.language.tasks import build, task
 from autorl.trainers.language.tasks.files import pinned
 from autorl.trainers.language.tasks.letters import LETTERS
@@ -92,12 +92,12 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
     """Sampled, scored and training texts begin alike; padding is the end of sequence, and masked."""
     tokenizer = load_tokenizer(models / "begins")
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == 2
-    tokens, attention, mask = _encode(tokenizer, [("a b", "c"), ("a", "b")])
+    tokens, attention, mask = _padded(_encode(tokenizer, [("a b", "c"), ("a", "b")]), 2, "cpu")
     assert tokens[0].tolist() == [1, 4, 5, 6, 2]
     assert tokens[1].tolist() == [1, 4, 5, 2, 2]
     assert attention[1].tolist() == [1, 1, 1, 1, 0]
     assert mask[1].tolist() == [0, 0, 1, 1, 0]
-    assert _encode(load_tokenizer(models / "policy"), [("a b", "c")])[0].tolist() == [[4, 5, 6, 2]]
+    assert _encode(load_tokenizer(models / "policy"), [("a b", "c")]) == [(2, [4, 5, 6, 2])]
 
 
 @pytest.mark.parametrize(

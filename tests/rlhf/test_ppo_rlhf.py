@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PPO on language models needs torch"
 pytest.importorskip("transformers", reason='PPO on language models needs "autorl[rlhf]"')
 
 from autorl.core.types import InputError  # noqa: E402
-from autorl.trainers.language import sampling  # noqa: E402
+from autorl.trainers.language import passes, sampling  # noqa: E402
 from autorl.trainers.language.ppo.algorithm import PPO, NotFiniteError, _merged  # noqa: E402
 from autorl.trainers.language.ppo.settings import DEFAULTS, Settings, align, settings_at  # noqa: E402
 
@@ -107,7 +107,7 @@ def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monke
         logits = trainer.policy(input_ids=alone).logits[0, len(ids) - 1 : -1] / 0.7
         expected = logits.log_softmax(-1).gather(-1, alone[0, len(ids) :, None])[:, 0]
         assert together[row, :length].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
-    monkeypatch.setattr(sampling, "_CHUNK", 2)
+    monkeypatch.setattr(passes, "_MOST", 2)
     samples = sampling.sample(trainer.policy, trainer.tokenizer, prompts, 6, seed=3)
     assert len(samples.batches) == 3
     tokens, attention, mask = _merged(samples, trainer.tokenizer.pad_token_id)

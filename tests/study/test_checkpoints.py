@@ -1,5 +1,7 @@
 """Which checkpoints are on disk, and when. DESIGN, contract 10."""
 
+from pathlib import Path
+
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
 from study_support import checkpoint_of, segment_of, small_spec
@@ -8,6 +10,7 @@ from test_lineage import waiting_for
 from autorl.core.types import Exploit, Scored, Status, StudyError
 from autorl.executors import InProcess
 from autorl.executors.worker import run_segment
+from autorl.store.checkpoints import MODEL_ONLY
 from autorl.study import Study
 
 
@@ -230,3 +233,36 @@ def test_pickles_of_others_are_trusted_only_if_it_is_said(monkeypatch, tmp_path,
     fresh = study_with(monkeypatch, spec, optimizer, trainer)
     run(fresh)
     assert not any(segment.trust for segment in trainer.segments[2:])
+
+
+@pytest.mark.parametrize("y", [0.5, 0.4])
+def test_a_test_run_goes_on_from_a_model_alone_as_if_it_were_gone(monkeypatch, tmp_path, y):
+    """Whole from step 0 if its configuration is the same, else with the first part trained again."""
+
+    class ModelOnly(Toy):
+        def train(self, segment, report):
+            outcome = super().train(segment, report)
+            assert segment.parent is None or not (Path(segment.parent.path) / MODEL_ONLY).exists()
+            if segment.model_only and outcome.checkpoint:
+                (Path(segment.folder) / MODEL_ONLY).touch()
+            return outcome
+
+    how = 0 if y == 0.5 else Exploit(0, "a")
+    script = [
+        chain(0.9, 50, member="a"),
+        chain(0.1, 50, member="b"),
+        chain(0.9, 100, how, "a", y=y),
+    ]
+    spec = toy_spec(
+        seeds={"tuning": 1, "test": 1}, budget={"runs": 1}, parallelism=1, test={"top": 1}
+    )
+    optimizer = lambda: Scripted(waiting_for(script), keeps=lambda seen: range(3))  # noqa: E731
+    trainer = ModelOnly()
+    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
+    run(study)
+    study.extend(1)
+    assert run(study).test.seeds == {100: 0.9}
+    tests = [(segment.id, segment.start) for segment in trainer.segments if segment.role == "test"]
+    again = [("2.100", 0)] if y == 0.5 else [("0.100", 0), ("2.100", 50)]
+    assert tests == [("0.100", 0), *again]
+    study.close()

@@ -12,6 +12,7 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 from segments import segment, train
 
 from autorl.core.types import Checkpoint, InputError, TrainerSpec
+from autorl.store.checkpoints import folder_size
 from autorl.trainers import load
 
 export_model = load(TrainerSpec("trl/rloo")).export_model
@@ -24,10 +25,10 @@ SMALL = {
 }
 
 
-def trained(folder: Path, name: str) -> Checkpoint:
+def trained(folder: Path, name: str, **changes) -> Checkpoint:
     """The checkpoint of one optimizer step."""
     own = {} if name == "ppo" else {"per_device_train_batch_size": 16}
-    of_run = {"evaluate_at": (), "seed": 3}
+    of_run = {"evaluate_at": (), "seed": 3, **changes}
     place = folder / name
     one = segment(f"trl/{name}", "letters-goldproxy", SMALL[name], 1, place, own, **of_run)
     return train(one).checkpoint
@@ -93,6 +94,16 @@ def test_a_reward_model_is_a_classifier_with_one_output(tmp_path):
     assert logits(model, tokenizer).shape == (1, 1)
     assert type(load_model(checkpoint)) is type(model)
     assert float(logits(load_model(checkpoint), tokenizer)) == float(logits(model, tokenizer))
+
+
+@pytest.mark.parametrize("name", ["rloo", "ppo"])
+def test_a_test_seed_keeps_the_weights_alone(tmp_path, name):
+    checkpoint = trained(tmp_path, name, model_only=True, role="test")
+    assert not (Path(checkpoint.path) / "optimizer.pt").exists()
+    assert folder_size(Path(checkpoint.path)) < 450_000, "1,044 kB with the state of the training"
+    load_model(checkpoint)
+    with pytest.raises(InputError, match="is a model alone: training cannot go on from it"):
+        trained(tmp_path, f"{name}", model_only=True, role="test", parent=checkpoint, start=1)
 
 
 def test_a_name_that_is_taken_is_refused_and_what_is_there_stays(rloo, tmp_path):

@@ -16,7 +16,7 @@ from segments import segment, train
 
 from autorl.core.types import EnvironmentSpec, FrozenMap
 from autorl.trainers.language.models import load_policy, load_tokenizer
-from autorl.trainers.language.sampling import _encode, sample
+from autorl.trainers.language.sampling import _encode, _padded, sample
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.trl.segment_trainer import AsItIs
 
@@ -150,7 +150,7 @@ def recorded(forward, rows):
 
 def evaluated(tokenizer, texts):
     """The tokens evaluation reads of (prompt, completion), end of sequence included."""
-    tokens, attention, _ = _encode(tokenizer, texts)
+    tokens, attention, _ = _padded(_encode(tokenizer, texts), tokenizer.pad_token_id, "cpu")
     return [tuple(row[mask.bool()].tolist()) for row, mask in zip(tokens, attention, strict=True)]
 
 

@@ -289,6 +289,8 @@ class Segment:
         fork: set when the parent belongs to another run (exploit): the random streams are
             re-derived from it.
         save: whether a checkpoint is wanted at the end, in `folder`.
+        model_only: whether nothing will be trained from it. A trainer that keeps the model alone
+            then puts a file `store.checkpoints.MODEL_ONLY` beside it.
         folder: where the checkpoint goes. It does not exist yet; see
             `autorl.store.checkpoints.writing`.
         log: file that receives what the training prints; None = leave standard output alone.
@@ -316,6 +318,7 @@ class Segment:
     episodes: int = 1
     fork: int | None = None
     save: bool = False
+    model_only: bool = False
     folder: str = ""
     log: str | None = None
     scratch: str = ""

@@ -77,6 +77,16 @@ def load_policy(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
 
 
+def load_shape(folder: Path) -> tuple[Any, int]:
+    """Return the configuration of a folder's model, and its number of parameters."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with torch.device("meta"):
+        return config, AutoModelForCausalLM.from_config(config).num_parameters()
+
+
 def load_reward_model(folder: Path, labels: int | None = None) -> Any:
     """Load the sequence classifier of a folder, in single precision.
 

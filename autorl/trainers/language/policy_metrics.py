@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from autorl.core.seeds import evaluation_seeds, generator
 from autorl.core.types import SeedRole
 from autorl.trainers.language.contract import Built, Pair, Task
+from autorl.trainers.language.passes import reference_of
 from autorl.trainers.language.sampling import log_likelihoods, model_rewards, sample, sequence_kl
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def evaluation_prompts(
 
 def measure(
     policy: PreTrainedModel,
-    reference: PreTrainedModel,
+    reference: PreTrainedModel | None,
     tokenizer: PreTrainedTokenizerBase,
     built: Built,
     *,
@@ -60,7 +61,8 @@ def measure(
 ) -> dict[str, float]:
     """Measure a policy on held-out prompts.
 
-    It writes one completion of each of `n` prompts, at temperature 1.
+    It writes one completion of each of `n` prompts, at temperature 1. Without a reference policy it
+    is compared with the base of its adapter.
 
     Returns:
         Metrics by name: every signal of the task under its own name (mean over prompts); `kl`, the
@@ -74,7 +76,8 @@ def measure(
     # two seeds: of one seed a policy that has not moved would write the reference's own words
     policy_seed, reference_seed = evaluation_seeds(seed, role, step, 2)
     samples = sample(policy, tokenizer, prompts, built.max_completion, policy_seed)
-    baseline = sample(reference, tokenizer, prompts, built.max_completion, reference_seed)
+    with reference_of(policy, reference) as frozen:
+        baseline = sample(frozen, tokenizer, prompts, built.max_completion, reference_seed)
     values = {name: signal(prompts, samples.texts) for name, signal in built.signals.items()}
     metrics = {name: _mean(value) for name, value in values.items()}
     by = judge(built)

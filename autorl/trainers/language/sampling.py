@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from autorl.trainers.language.passes import at_positions, evaluating, in_parts, reference_of
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-# `sequence_kl` peaks at five tables of chunk x tokens x vocabulary x 4 bytes (measured on a CPU)
-_CHUNK = 256  # sequences in memory at once
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,15 @@ def sample(
     distinct: list[float] = []
     batches = []
     ends = ends_of_sequence(model, tokenizer)
+    width = most + max(map(len, tokenizer(list(prompts))["input_ids"]))
+
+    def complete(part: slice) -> Any:
+        return _complete(model, tokenizer, prompts[part], most, temperature)
+
     # `generate` takes no generator: it draws from the global stream, which is put back
     with torch.random.fork_rng(devices=[]), evaluating(model):
         torch.manual_seed(seed)
-        for first in range(0, len(prompts), _CHUNK):
-            chunk = prompts[first : first + _CHUNK]
-            tokens, attention, mask = _complete(model, tokenizer, chunk, most, temperature)
+        for tokens, attention, mask in in_parts(model.config, width, len(prompts), complete):
             batches.append((tokens, attention, mask))
             for row, counted in zip(tokens, mask.bool(), strict=True):
                 # never empty: a completion is at least its end, or a token that was cut
@@ -103,7 +106,9 @@ def sample(
     return Samples(tuple(texts), tuple(lengths), tuple(ended), tuple(distinct), tuple(batches))
 
 
-def sequence_kl(policy: PreTrainedModel, reference: PreTrainedModel, samples: Samples) -> float:
+def sequence_kl(
+    policy: PreTrainedModel, reference: PreTrainedModel | None, samples: Samples
+) -> float:
     """Estimate KL(policy || reference) of whole completions, in nats.
 
     At each position the divergence of the two next-token distributions is taken exactly, and summed
@@ -113,44 +118,29 @@ def sequence_kl(policy: PreTrainedModel, reference: PreTrainedModel, samples: Sa
 
     Args:
         policy: a language model.
-        reference: another one over the same tokens.
+        reference: another one over the same tokens; None: the base of the policy's adapter.
         samples: completions sampled from `policy` at temperature 1.
     """
     import torch
 
-    total = 0.0
-    count = 0
-    with evaluating(policy, reference):
-        for tokens, attention, mask in samples.batches:
-            of_policy = _log_probabilities(policy, tokens, attention)
-            of_reference = _log_probabilities(reference, tokens, attention)
-            # torch's first argument is the log of q in KL(p || q)
-            kl = torch.nn.functional.kl_div(
-                of_reference, of_policy, log_target=True, reduction="none"
-            )
-            # position t holds the distribution of token t + 1
-            total += float((kl.sum(-1) * mask[:, 1:]).sum(dtype=torch.float64))
-            count += len(tokens)
-    return total / count
+    models = (partial(nullcontext, policy), partial(reference_of, policy, reference))
 
+    def divergence(_: Tensor, of_policy: Tensor, of_reference: Tensor) -> Tensor:
+        # torch's first argument is the log of q in KL(p || q)
+        return torch.nn.functional.kl_div(
+            of_reference, of_policy, log_target=True, reduction="none"
+        ).sum(-1)
 
-@contextmanager
-def evaluating(*models: PreTrainedModel) -> Iterator[None]:
-    """Switch gradients and dropout off in the block.
+    def of_batch(tokens: Tensor, attention: Tensor, mask: Tensor) -> float:
+        def of_part(part: slice) -> float:
+            texts = (tokens[part], attention[part], mask[part, 1:].bool())
+            return float(at_positions(*texts, models, divergence).sum(dtype=torch.float64))
 
-    The models keep the mode they were in.
-    """
-    import torch
+        return sum(in_parts(policy.config, tokens.shape[1], len(tokens), of_part))
 
-    modes = [model.training for model in models]
-    for model in models:
-        model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for model, mode in zip(models, modes, strict=True):
-            model.train(mode)
+    with evaluating(policy, *([] if reference is None else [reference])):
+        total = sum(of_batch(*batch) for batch in samples.batches)
+    return total / len(samples.texts)
 
 
 def _complete(
@@ -203,16 +193,6 @@ def _complete(
     return tokens, attention, mask
 
 
-def _log_probabilities(
-    model: PreTrainedModel, tokens: torch.Tensor, attention: torch.Tensor
-) -> Any:
-    """Return log-probabilities of every next token, (sequences, length - 1, vocabulary)."""
-    # transformers counts the padding on the left as positions unless it is told otherwise
-    positions = (attention.cumsum(1) - 1).clamp(min=0)
-    logits = model(input_ids=tokens, attention_mask=attention, position_ids=positions).logits
-    return logits[:, :-1].float().log_softmax(-1)
-
-
 def log_likelihoods(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str]]
 ) -> list[float]:
@@ -228,13 +208,19 @@ def log_likelihoods(
     Returns:
         n values in nats.
     """
-    values: list[float] = []
-    ends = ends_of_sequence(model, tokenizer)
-    # padded right, so positions are those of an unpadded text without being given
-    for tokens, mask, logits in _read(model, tokenizer, texts, ends):
-        steps = logits[:, :-1].float().log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
-        values += (steps * mask[:, 1:]).sum(1).tolist()
-    return values
+
+    def chosen(following: Tensor, log_probabilities: Tensor) -> Tensor:
+        return log_probabilities.gather(-1, following[:, None])[:, 0]
+
+    def likelihoods(tokens: Tensor, attention: Tensor, mask: Tensor) -> list[float]:
+        counted = mask[:, 1:].bool()
+        opened = (partial(nullcontext, model),)
+        values: list[float] = (
+            at_positions(tokens, attention, counted, opened, chosen).sum(1).tolist()
+        )
+        return values
+
+    return _read(model, tokenizer, texts, likelihoods, ends_of_sequence(model, tokenizer))
 
 
 def model_rewards(
@@ -249,24 +235,32 @@ def model_rewards(
         tokenizer: of the model.
         texts: n of (prompt, completion).
     """
-    scores: list[float] = []
-    for _, _, logits in _read(model, tokenizer, texts):
-        scores += logits[:, 0].float().tolist()
-    return scores
+
+    def scores(tokens: Tensor, attention: Tensor, _: Tensor) -> list[float]:
+        logits = model(input_ids=tokens, attention_mask=attention).logits
+        values: list[float] = logits[:, 0].float().tolist()
+        return values
+
+    return _read(model, tokenizer, texts, scores)
 
 
 def _read(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[tuple[str, str]],
+    value: Callable[[Tensor, Tensor, Tensor], list[float]],
     ends: Collection[int] = (),
-) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield tokens, mask of completions, and logits, chunk by chunk."""
+) -> list[float]:
+    """Return the values of tokens, attention mask and mask of completions, part by part."""
+    rows = _encode(tokenizer, texts, ends)
+
+    def of_part(part: slice) -> list[float]:
+        return value(*_padded(rows[part], tokenizer.pad_token_id, model.device))
+
     with evaluating(model):
-        for first in range(0, len(texts), _CHUNK):
-            chunk = texts[first : first + _CHUNK]
-            tokens, attention, mask = _encode(tokenizer, chunk, model.device, ends)
-            yield tokens, mask, model(input_ids=tokens, attention_mask=attention).logits
+        width = max((len(row) for _, row in rows), default=0)
+        parts = list(in_parts(model.config, width, len(rows), of_part))
+    return [number for part in parts for number in part]
 
 
 def joined(prompt: str, completion: str) -> str:
@@ -279,22 +273,13 @@ def joined(prompt: str, completion: str) -> str:
 
 
 def _encode(
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[tuple[str, str]],
-    device: torch.device | str = "cpu",
-    ends: Collection[int] = (),
-) -> tuple[Any, Any, Any]:
-    """Encode (prompt, completion) texts.
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str]], ends: Collection[int] = ()
+) -> list[tuple[int, list[int]]]:
+    """Encode (prompt, completion) texts: where the completion begins, and the tokens.
 
     The end is the tokenizer's, unless a completion brings one of its own: that, or another of
     `ends`.
-
-    Returns:
-        Three tensors (n, longest): tokens, padded right; the attention mask; the mask of the
-        completions with their end of sequence.
     """
-    import torch
-
     rows = []
     # one that only appends an end (as T5's) begins an empty text with that end
     begin = tokenizer("")["input_ids"][:1]
@@ -309,8 +294,20 @@ def _encode(
         has_end = completion and completion[-1] in (tokenizer.eos_token_id, *ends)
         end = [] if has_end else [tokenizer.eos_token_id]
         rows.append((len(begin) + len(prompt), [*begin, *prompt, *completion, *end]))
+    return rows
+
+
+def _padded(
+    rows: Sequence[tuple[int, list[int]]], padding: int, device: torch.device | str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows as three tensors (n, longest).
+
+    Tokens, padded right; the attention mask; the mask of the completions with their end of
+    sequence.
+    """
+    import torch
+
     longest = max(len(row) for _, row in rows)
-    padding = tokenizer.pad_token_id
     tokens = torch.tensor([[*row, *[padding] * (longest - len(row))] for _, row in rows])
     places = torch.arange(longest)
     attention = (places < torch.tensor([[len(row)] for _, row in rows])).long()

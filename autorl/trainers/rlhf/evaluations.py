@@ -12,8 +12,10 @@ import torch
 
 from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, Status
+from autorl.store.checkpoints import MODEL_ONLY
 from autorl.trainers._streams import preserved
 from autorl.trainers.language.models import load_policy, load_tokenizer, weights_hash
+from autorl.trainers.language.passes import bounded, reference_of
 from autorl.trainers.language.policy_metrics import (
     measure,
     pair_likelihoods,
@@ -110,7 +112,7 @@ class LanguageRun(Course):
                 self.problem = "parameters are not finite"
                 continue
             # evaluations must not change training: a run is the same wherever it is evaluated
-            with preserved():
+            with preserved(), bounded(self.trainer.memory):
                 metrics = self._measures(policy, step)
             metrics |= {"tokens": float(self.reward.tokens), **self.training}
             if self.trainer.scores:
@@ -141,6 +143,8 @@ class LanguageRun(Course):
             **self.reward.state(),
             **further,
         }
+        if self.segment.model_only:
+            (files / MODEL_ONLY).touch()
         # Paths and host of the machine it was saved on; a model card.
         for name in ("training_args.bin", "README.md"):
             (files / name).unlink(missing_ok=True)
@@ -183,7 +187,8 @@ class LanguageRun(Course):
     @cached_property
     def _reference_likelihoods(self) -> list[float]:
         pairs = self.built.pairs_of(self.segment.role)
-        return pair_likelihoods(self.reference, self.tokenizer, pairs)
+        with reference_of(self.policy, self.reference) as reference:
+            return pair_likelihoods(reference, self.tokenizer, pairs)
 
 
 def _unscored(prompts: object, completions: object) -> list[float]:

@@ -34,6 +34,7 @@ class PPOTrainer(RLHFTrainer):
     """
 
     measures = ppo_settings.MEASURES
+    saved = 7  # the model apart; policy, value network, and two moments of Adam for each
     grouped = False  # it holds completions of a batch against each other, not those of one prompt
 
     def __init__(self, spec: TrainerSpec) -> None:

@@ -76,7 +76,8 @@ class PPORun(LanguageRun):
         with scratch(self.segment, theirs=False) as folder:
             self.ppo.policy.save_pretrained(folder)
             self.ppo.tokenizer.save_pretrained(folder)
-            return self.save(self.ppo.step, folder, ppo=self.ppo.state())
+            further = {} if self.segment.model_only else {"ppo": self.ppo.state()}
+            return self.save(self.ppo.step, folder, **further)
 
 
 class _Counting(PPO):

@@ -19,7 +19,14 @@ from autorl.store.checkpoints import sync_tree
 from autorl.store.outputs import free_output
 from autorl.trainers.contract import ExportedModel, FixedValue, Trainer
 from autorl.trainers.language.contract import Built, Task, without_instance
-from autorl.trainers.language.models import FILES, load_policy, load_reward_model
+from autorl.trainers.language.models import (
+    FILES,
+    load_policy,
+    load_reward_model,
+    load_shape,
+    load_tokenizer,
+)
+from autorl.trainers.language.passes import MEMORY_GB, bounded, sequences_at_once
 from autorl.trainers.language.policy_metrics import JUDGED, REFERENCE, judge
 from autorl.trainers.language.rewards import options as reward_options
 from autorl.trainers.language.rewards.options import RewardOptions
@@ -81,7 +88,7 @@ class Guard:
         )
 
 
-OPTIONS = ("guard", "data", "device", "algorithm_class")
+OPTIONS = ("guard", "evaluation_memory_gb", "data", "device", "algorithm_class")
 """Options of a trainer that are no hyperparameters."""
 _SAME_AS = {
     "gamma_ratio": ("simpo_gamma",),
@@ -100,7 +107,8 @@ class RLHFTrainer(Trainer):
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), those of the
     training signal among them (`reward.rule`, `reward.length.at_most`, ...; see
     `autorl.trainers.language.rewards.options`); `guard` (stop a run once its training signal rose
-    and its held-out score fell this many evaluations in a row; default 3, 0 = never).
+    and its held-out score fell this many evaluations in a row; default 3, 0 = never);
+    `evaluation_memory_gb` (what a pass of an evaluation may take beside the weights; default 1).
 
     Attributes:
         title: its name in the study file, for messages.
@@ -111,6 +119,7 @@ class RLHFTrainer(Trainer):
         measures: what it says of its updates, as metrics `train_*`.
         grouped: whether completions of one prompt are held against each other.
         policies: whether it trains a policy, not a reward model.
+        saved: numbers that a checkpoint has for each parameter.
     """
 
     model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
@@ -119,6 +128,7 @@ class RLHFTrainer(Trainer):
     measures: tuple[str, ...] = ()
     grouped = True
     policies = True
+    saved = 3  # the weights, and two moments of Adam
 
     def __init__(self, spec: TrainerSpec) -> None:
         self.title = spec.name
@@ -126,6 +136,8 @@ class RLHFTrainer(Trainer):
         self.kwargs = spec.kwargs
         self.patience: int = spec.kwargs.get("guard", PATIENCE)
         check_number(self.patience, "trainer.kwargs.guard", 0, whole=True)
+        self.memory: float = spec.kwargs.get("evaluation_memory_gb", MEMORY_GB)
+        check_number(self.memory, "trainer.kwargs.evaluation_memory_gb", 0.01)
 
     @property
     def device(self) -> str:
@@ -223,6 +235,21 @@ class RLHFTrainer(Trainer):
 
     def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
         return find_task(environment).notes(without_instance(environment.kwargs))
+
+    def sizes(self, environment: EnvironmentSpec, episodes: int) -> Mapping[str, str]:
+        built = build_task(environment)
+        config, count = load_shape(built.reference)
+        encoded = load_tokenizer(built.reference)(list(built.held_out))["input_ids"]
+        width = max(map(len, encoded)) + built.max_completion
+        with bounded(self.memory):
+            at_once = sequences_at_once(config, width)
+        size = 4 * count / 2**20
+        return {
+            "a checkpoint": f"about {self.saved * size:,.1f} MiB, of a test seed {size:,.1f} (the "
+            f"weights); {counted(count, 'parameter', form=',')}",
+            "an evaluation": f"{min(at_once, episodes)} of {episodes} completions at once, up to "
+            f"{width} tokens each with their prompts, within {self.memory:g} GiB beside the weights",
+        }
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise `InputError` for a name the method does not have."""

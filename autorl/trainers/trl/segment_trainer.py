@@ -96,6 +96,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             *(seed, self.align(segment.horizon), folder),
             *(self.built.max_completion, self.trainer.device == "cuda"),
         )
+        arguments.save_only_model = segment.model_only
         check_device(arguments.device, self.trainer.device)
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
         self.build(arguments, seed)

@@ -25,7 +25,6 @@ References:
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -38,6 +37,7 @@ from torch import Tensor
 from autorl.core.seeds import generator, integer_seed
 from autorl.trainers.language.contract import Built, Signal
 from autorl.trainers.language.models import load_policy, load_tokenizer
+from autorl.trainers.language.passes import inputs
 from autorl.trainers.language.ppo import terms
 from autorl.trainers.language.ppo.settings import OF_UPDATES, Settings, settings_at
 from autorl.trainers.language.sampling import Samples, sample
@@ -305,7 +305,7 @@ class PPO:
         """
         width = mask.shape[1]
         # the logits before each completion token, at the temperature it was sampled [Huang2024]
-        logits = model(**_inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float()
+        logits = model(**inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float()
         steps = (logits / temperature).log_softmax(-1)
         of_tokens = steps.gather(-1, tokens[:, -width:, None]).squeeze(-1)
         return torch.mul(of_tokens, mask)
@@ -316,26 +316,11 @@ class PPO:
         It is 0 where the mask is.
         """
         body = self.value["body"]
-        hidden = body(**_inputs(body, tokens, attention)).last_hidden_state
+        hidden = body(**inputs(body, tokens, attention)).last_hidden_state
         # the state that a token is chosen in, not the one it leads to
         before = hidden[:, -mask.shape[1] - 1 : -1]
         values: Tensor = self.value["head"](before).squeeze(-1).float() * mask
         return values
-
-
-def _inputs(model: PreTrainedModel, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
-    """Return the arguments of a forward pass.
-
-    Sequences are padded on the left.
-
-    Positions count from the first token.
-    """
-    # whole sequences at once: a cache of keys and values would only take memory
-    inputs: dict[str, Any] = {"input_ids": tokens, "attention_mask": attention, "use_cache": False}
-    # models with ALiBi (BLOOM) take none
-    if "position_ids" in inspect.signature(model.forward).parameters:
-        inputs["position_ids"] = (attention.cumsum(1) - 1).clamp(min=0)
-    return inputs
 
 
 def _value_head(width: int, kind: str, seed: int) -> torch.nn.Linear:
