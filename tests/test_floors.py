@@ -215,7 +215,8 @@ MAY_IMPORT = {
 FRONT = {"landscapes/__init__.py", "landscapes/landscape.py"}
 _BELOW = {"__init__"}
 for _parts in (  # each imports only those before it
-    {"contract", "models", "sampling"},
+    {"contract", "models", "passes"},
+    {"sampling"},
     {"completion_scores", "policy_metrics"},
     {"rewards"},
     {"data"},

@@ -527,7 +527,7 @@ class Work:
         self._superseded.clear()
 
     def _available(self, segment: SegmentId) -> bool:
-        """Say whether a segment left a checkpoint to go on from that is still there."""
+        """Say whether a checkpoint to go on from is still there."""
         saved = self.saved.get(segment)
         if saved is None or segment in self.damaged or MODEL_ONLY in saved.files:
             return False

@@ -212,7 +212,7 @@ class Trainer:
         return ()
 
     def sizes(self, environment: EnvironmentSpec, episodes: int) -> Mapping[str, str]:
-        """Say what a checkpoint and an evaluation of so many episodes take, where that matters."""
+        """Say what a checkpoint takes, and an evaluation of `episodes`."""
         return {}
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:

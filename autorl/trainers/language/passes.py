@@ -39,7 +39,7 @@ _BOUND: ContextVar[_Bound] = ContextVar("bytes of a pass")
 
 @contextmanager
 def bounded(gigabytes: float) -> Iterator[None]:
-    """Bound what a pass in the block takes beside the weights, in GiB."""
+    """Bound what passes take beside the weights."""
     token = _BOUND.set(_Bound(gigabytes * 2**30))
     try:
         yield
@@ -119,7 +119,7 @@ def evaluating(*models: PreTrainedModel) -> Iterator[None]:
 def reference_of(
     policy: PreTrainedModel, reference: PreTrainedModel | None
 ) -> Iterator[PreTrainedModel]:
-    """Open the reference policy: without a model of its own, the frozen base of an adapter."""
+    """Open the reference policy: a model, or an adapter's base."""
     if reference is not None:
         yield reference
         return
@@ -152,7 +152,9 @@ def at_positions(
     models: tuple[Opened, ...],
     value: Callable[..., Tensor],
 ) -> Tensor:
-    """Return a value of next-token distributions, (sequences, length - 1), 0 where none counts.
+    """Return a value of next-token distributions by position.
+
+    The result is (sequences, length - 1), 0 where no token counts.
 
     Args:
         tokens: (sequences, length).
@@ -180,24 +182,24 @@ def at_positions(
 def _after_body(
     opened: Opened, tokens: Tensor, attention: Tensor, counted: Tensor
 ) -> Callable[[slice], Tensor]:
-    """Run the body of a model, and return what follows it, block by block."""
+    """Run the body of a model, and return its head."""
     with opened() as model:
-        whole, body = _parts(model)
+        causal, body = _parts(model)
         outputs = body(**inputs(body, tokens, attention))
     states = outputs.last_hidden_state[:, :-1][counted]
 
     def head(block: slice) -> Tensor:
         outputs.last_hidden_state = states[None, block]
-        own = vars(body).get("forward")
+        replaced = vars(body).get("forward")
         # the model itself scales or caps its logits, as 58 families of transformers do
         body.forward = lambda *_, **__: outputs
         try:
             with opened():
-                logits = whole(input_ids=tokens[:1, :1]).logits[0]
+                logits = causal(input_ids=tokens[:1, :1]).logits[0]
         finally:
             del body.forward
-            if own is not None:
-                body.forward = own
+            if replaced is not None:
+                body.forward = replaced
         log_probabilities: Tensor = logits.float().log_softmax(-1)
         return log_probabilities
 
@@ -206,8 +208,8 @@ def _after_body(
 
 def _parts(model: Any) -> tuple[Any, Any]:
     """Return a language model without what wraps its adapter, and its body."""
-    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return whole, whole.base_model
+    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return causal, causal.base_model
 
 
 def _bound() -> _Bound:

@@ -61,8 +61,8 @@ def measure(
 ) -> dict[str, float]:
     """Measure a policy on held-out prompts.
 
-    It writes one completion of each of `n` prompts, at temperature 1. Without a reference policy it
-    is compared with the base of its adapter.
+    It writes one completion of each of `n` prompts, at temperature 1. It is compared
+    with the reference policy, or, where that is None, with the base of its adapter.
 
     Returns:
         Metrics by name: every signal of the task under its own name (mean over prompts); `kl`, the

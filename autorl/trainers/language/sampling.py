@@ -251,7 +251,7 @@ def _read(
     value: Callable[[Tensor, Tensor, Tensor], list[float]],
     ends: Collection[int] = (),
 ) -> list[float]:
-    """Return the values of tokens, attention mask and mask of completions, part by part."""
+    """Return a value of tokens, attention mask and completion mask."""
     rows = _encode(tokenizer, texts, ends)
 
     def of_part(part: slice) -> list[float]:

@@ -248,7 +248,7 @@ class RLHFTrainer(Trainer):
             "a checkpoint": f"about {self.saved * size:,.1f} MiB, of a test seed {size:,.1f} (the "
             f"weights); {counted(count, 'parameter', form=',')}",
             "an evaluation": f"{min(at_once, episodes)} of {episodes} completions at once, up to "
-            f"{width} tokens each with their prompts, within {self.memory:g} GiB beside the weights",
+            f"{width} tokens each with prompts, within {self.memory:g} GiB beside the weights",
         }
 
     def check_names(self, names: Collection[str]) -> None:
