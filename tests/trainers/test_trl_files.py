@@ -293,27 +293,27 @@ def test_the_example_learns_what_it_selects_by(tmp_path):
 
 
 RUNS = [
-    ("trl/grpo", {"scale_rewards": False}, {}),
-    ("trl/grpo", {"scale_rewards": True, "generation_kwargs": {"no_repeat_ngram_size": 2}}, {}),
-    ("trl/grpo", {"loss_type": "vespo"}, {}),
-    ("trl/rloo", {"generation_kwargs": {"no_repeat_ngram_size": 2}}, {}),
-    ("trl/dpo", {"padding_free": True}, {"padding_free": False}),
-    ("trl/sft", {"padding_free": True, "max_length": None}, {}),
-    ("trl/sft", {"loss_type": "chunked_nll"}, {}),
-    ("trl/cpo", {"loss_type": "alphapo"}, {}),
-    ("trl/kto", {"loss_type": "apo_zero_unpaired"}, {}),
+    ("trl/grpo", {"scale_rewards": False}),
+    ("trl/grpo", {"scale_rewards": True, "generation_kwargs": {"no_repeat_ngram_size": 2}}),
+    ("trl/grpo", {"loss_type": "vespo"}),
+    ("trl/rloo", {"generation_kwargs": {"no_repeat_ngram_size": 2}}),
+    ("trl/dpo", {"padding_free": True}),
+    ("trl/sft", {"padding_free": True, "max_length": None}),
+    ("trl/sft", {"loss_type": "chunked_nll"}),
+    ("trl/cpo", {"loss_type": "alphapo"}),
+    ("trl/kto", {"loss_type": "apo_zero_unpaired"}),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "otherwise"),
+    ("name", "values"),
     [
         pytest.param(*case, marks=() if number in (0, 4) else pytest.mark.slow)
         for number, case in enumerate(RUNS)
     ],
 )
-def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, otherwise, folder):
-    """False is `none` to GRPO; generation arguments lie among its own; DPO switches padding-free batches off itself."""
+def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, folder):
+    """False is `none` to GRPO; generation arguments lie among its own."""
     online = name in ("trl/grpo", "trl/rloo")
     data = ("prompts", SCORED) if online else ("pairs", LEARNT)
     place = environment(folder, data[0], **data[1])
@@ -321,24 +321,37 @@ def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, otherwi
     kwargs = FrozenMap({**given.trainer.kwargs, **values})
     outcome = train(replace(given, trainer=TrainerSpec(name, kwargs)))
     assert outcome.status is Status.DONE
-    assert {key: outcome.applied[key] for key in values} == values | otherwise
+    assert {key: outcome.applied[key] for key in values} == values
 
 
-def test_a_value_that_did_not_take_is_still_an_error():
-    """The value that TRL's configuration class makes is accepted, any other value is not."""
+@pytest.mark.parametrize("name", ["learning_rate", "weight_decay", "adam_beta2", "beta"])
+def test_a_value_that_did_not_take_is_still_an_error(name):
     from types import SimpleNamespace
 
+    from autorl.trainers.trl.live_values import read_back, write
     from autorl.trainers.trl.methods import find
     from autorl.trainers.trl.settings import Settings
 
-    settings = Settings(find("grpo"), {}, {"scale_rewards": False})
+    values = {"learning_rate": 1e-3, "weight_decay": 0.1, "adam_beta2": 0.9, "beta": 0.5}
+    settings = Settings(find("grpo"), {}, values | {"beta.shape": "linear", "beta.end": 1.0})
     args = settings.arguments(0, 1, "unused", 1, cuda=False)
     optimizer = SimpleNamespace(param_groups=[{}])
-    live = SimpleNamespace(optimizer=optimizer, args=args, scale_rewards="none")
-    assert settings.read_back(live, 0, 1)["scale_rewards"] is False
-    live.scale_rewards = "batch"
-    with pytest.raises(RuntimeError, match="did not take: asked for False, found 'batch'"):
-        settings.read_back(live, 0, 1)
+    live = SimpleNamespace(
+        optimizer=optimizer, args=args, lr_scheduler=SimpleNamespace(base_lrs=[0.0])
+    )
+    write(settings, live, 0, 1, first=True)
+    assert read_back(settings, live, 0, 1) == settings.values
+    match name:
+        case "learning_rate":
+            live.lr_scheduler.base_lrs = [7.0]
+        case "weight_decay":
+            optimizer.param_groups[0]["weight_decay"] = 7.0
+        case "adam_beta2":
+            optimizer.param_groups[0]["betas"] = (0.9, 7.0)
+        case "beta":
+            live.beta = 7.0
+    with pytest.raises(RuntimeError, match=f"{name} did not take: asked for .*, found 7.0"):
+        read_back(settings, live, 0, 1)
 
 
 @pytest.mark.parametrize("method", ["dpo", "reward"])

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import pkgutil
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,23 +20,6 @@ from autorl.core.types import InputError
 from autorl.trainers.contract import Change
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
 from autorl.trainers.shared import schedule_parts
-
-NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
-"""Arguments that are one of a few texts, which TRL's code alone knows."""
-
-
-@lru_cache(maxsize=64)
-def names_of_argument(trainer_class: type, config_class: type, name: str) -> tuple[str, ...]:
-    """Return the texts that TRL's code compares an argument with."""
-    # comparisons are inherited too: GMPO's trainer is a subclass of GRPO's
-    owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
-    modules = (sys.modules[owner] for owner in owners if owner.partition(".")[0] == "trl")
-    source = "\n".join(map(inspect.getsource, modules))
-    compared = rf'\b{name} (?:==|!=|in|not in) (\[.*?\]|\(.*?\)|{{.*?}}|".*?")'
-    sides = " ".join(re.findall(compared, source, re.DOTALL))
-    # CPO compares with it only to say that it is gone
-    return tuple(sorted(set(re.findall('"(.*?)"', sides)) - {"kto_pair"}))
-
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]
 """What a method is trained on; see `Method.data`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +28,13 @@ from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun, is_finite
 from autorl.trainers.rlhf.trainer import RLHFTrainer
 from autorl.trainers.trl.data_sets import data_set, sequence_tokens
+from autorl.trainers.trl.live_values import read_back, write
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import (
-        PreTrainedModel,
-        PreTrainedTokenizerBase,
-        Trainer,
-        TrainerControl,
-        TrainerState,
-        TrainingArguments,
-    )
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 _READERS: Mapping[str, str] = {
     "cpo": "tokenize_row",
@@ -152,50 +146,41 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         if "ref_model" in inspect.signature(trainer_class.__init__).parameters:
             values["ref_model"] = load_model(reference, method)
         fork = seed if self.segment.fork is not None else None
-        kind = _segmented(as_evaluated(trainer_class, method), method, self.reward, fork)
-        self.trl = kind(**values)
+        self.trl = _segmented(trainer_class, method, self.reward, fork)(**values)
         # known only to a trainer that is built
         self.reward.ends = frozenset(getattr(self.trl, "eos_token_ids", ()))
         # transformers prints logs by it where there is no progress bar
         self.trl.remove_callback(PrinterCallback)
-        _check_rows(self.trl, values["train_dataset"])
+        # TRL leaves out rows that are too long, and fails without a word of it when all are
+        if len(self.trl.train_dataset) == 0:
+            limit = f"a limit of {arguments.max_length} tokens"
+            rows = len(values["train_dataset"])
+            message = f"{limit} leaves none of the {rows} rows to train on"
+            raise InputError(message, key="max_length")
         _check_reference(self.trl, self.reference, method)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:
         self.begun = True
         control.should_training_stop |= self.evaluate(state.global_step)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
-    ) -> None:
-        place = (self.trl, state.global_step, self.segment.horizon)
+    def on_step_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:
+        place = (self.settings, self.trl, state.global_step, self.segment.horizon)
         # once a segment: the checkpoint has brought optimizer and scheduler of its own by now
-        if self.applied is None:
-            self.settings.write(*place, first=True)
-            self.applied = self.settings.read_back(*place)
-        elif self.settings.scheduled:
-            self.settings.write(*place, first=False)
+        write(*place, first=self.applied is None)
+        self.applied = self.applied or read_back(*place)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: object) -> None:
         # what TRL gathers between two logs a checkpoint would not hold
         control.should_log = True
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, float | None],
-        **rest: object,
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, float], **rest: object
     ) -> None:
         state.log_history.clear()  # it would grow, and go with every checkpoint
         measures = self.settings.method.measures
-        values = {measures[name]: value for name, value in logs.items() if name in measures}
-        self.updated({name: value for name, value in values.items() if value is not None})
+        # a measure that an update has not is None
+        values = {name: logs[name] for name in measures if logs.get(name) is not None}
+        self.updated({measures[name]: value for name, value in values.items()})
         control.should_training_stop |= self.evaluate(state.global_step)
         if state.global_step >= self.align(self.segment.until):
             control.should_training_stop = True
@@ -225,29 +210,6 @@ class AsItIs:
         return self._tokenizer(*texts, **{**options, "add_special_tokens": True})
 
 
-def as_evaluated(trainer_class: type[Trainer], method: Method) -> Any:
-    """Return a class of trainers that reads as evaluation does.
-
-    It is `trainer_class` but for a method with a rule of its own.
-    """
-    name = _READERS.get(method.name)
-    if name is None:
-        return trainer_class
-    read = getattr(trainer_class, name)
-
-    @functools.wraps(read)
-    def reading(self: Trainer, *arguments: object, **named: object) -> Any:
-        tokenizer = self.processing_class
-        self.processing_class = AsItIs(tokenizer)
-        try:
-            return read(self, *arguments, **named)
-        finally:
-            # the checkpoint gets the tokenizer itself
-            self.processing_class = tokenizer
-
-    return type(trainer_class.__name__, (trainer_class,), {name: reading})
-
-
 def load_model(folder: Path, method: Method) -> Any:
     """Load a folder's policy, or a reward model on its body.
 
@@ -259,11 +221,11 @@ def load_model(folder: Path, method: Method) -> Any:
 def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: int | None) -> Any:
     """Return `trainer_class` for a segment: without telemetry, and counting tokens.
 
-    A disk that fails while a checkpoint is saved raises `StorageError`. When a run is exploited it
-    takes new random streams. The tokens of an online method are counted where its completions are
-    scored. A method that learns from data counts the tokens of its batches, prompts included, each
-    sequence once (a pair is two sequences; the sequences that KTO puts together for its estimate of
-    the KL count too).
+    It reads prompts as evaluation does. A disk that fails while a checkpoint is saved raises
+    `StorageError`. When a run is exploited it takes new random streams. The tokens of an online
+    method are counted where its completions are scored. A method that learns from data counts the
+    tokens of its batches, prompts included, each sequence once (a pair is two sequences; the
+    sequences that KTO puts together for its estimate of the KL count too).
 
     Args:
         trainer_class: of TRL.
@@ -304,18 +266,32 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
             return loss
 
         def training_step(
-            self,
-            model: PreTrainedModel,
-            inputs: Mapping[str, Tensor],
-            *rest: object,
-            **named: object,
+            self, model: PreTrainedModel, inputs: Mapping[str, Tensor], *rest: object
         ) -> Any:
             if not method.online:
                 reward.tokens += sequence_tokens(inputs)
-            return super().training_step(model, inputs, *rest, **named)
+            return super().training_step(model, inputs, *rest)
 
     Segmented.__name__ = trainer_class.__name__
+    if reader := _READERS.get(method.name):
+        setattr(Segmented, reader, _as_evaluated(getattr(trainer_class, reader)))
     return Segmented
+
+
+def _as_evaluated(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a method of a trainer read prompts as evaluation does."""
+
+    @functools.wraps(read)
+    def reading_prompts(trainer: Trainer, *arguments: object, **named: object) -> Any:
+        tokenizer = trainer.processing_class
+        trainer.processing_class = AsItIs(tokenizer)
+        try:
+            return read(trainer, *arguments, **named)
+        finally:
+            # the checkpoint gets the tokenizer itself
+            trainer.processing_class = tokenizer
+
+    return reading_prompts
 
 
 def _moved(log_new: Tensor, inputs: Mapping[str, Tensor]) -> float:
@@ -330,19 +306,6 @@ def _moved(log_new: Tensor, inputs: Mapping[str, Tensor]) -> float:
     # GRPO leaves it out where it is the same
     old = inputs.get("old_per_token_logps", log_new)
     return float(masked_mean(kl_estimate(old, log_new, "k3"), mask))
-
-
-def _check_rows(trainer: Trainer, data: Sized) -> None:
-    """Raise `InputError` where no row is left.
-
-    TRL leaves out rows that are too long, and fails without a word of it when that are all.
-    """
-    if len(trainer.train_dataset) == 0:
-        most = getattr(trainer.args, "max_length", None)
-        raise InputError(
-            f"a limit of {most} tokens leaves none of the {len(data)} rows to train on",
-            key="max_length",
-        )
 
 
 def _check_reference(trainer: Trainer, reference: PreTrainedModel, method: Method) -> None:

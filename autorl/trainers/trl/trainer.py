@@ -27,9 +27,10 @@ from autorl.store.checkpoints import scratch
 from autorl.trainers.contract import Change, ShortRun
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
 from autorl.trainers.shared import check_start
+from autorl.trainers.trl.checks import check_hyperparameters, check_values
 from autorl.trainers.trl.data_sets import check_lengths
 from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import Settings, check_hyperparameters, check_values
+from autorl.trainers.trl.settings import Settings
 
 
 class TRLTrainer(RLHFTrainer):
