@@ -7,10 +7,11 @@ from rlhf_support import importable, save, write_policy
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
+from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import FrozenMap, InputError
 from autorl.trainers.language.models import load_policy, load_tokenizer, model_folder
-from autorl.trainers.language.policy_metrics import measure
-from autorl.trainers.language.sampling import _encode, _padded
+from autorl.trainers.language.policy_metrics import evaluation_prompts, measure
+from autorl.trainers.language.sampling import _encode, _padded, sample
 from autorl.trainers.language.tasks import build, task
 from autorl.trainers.language.tasks.files import pinned
 from autorl.trainers.language.tasks.letters import LETTERS
@@ -100,6 +101,39 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
     assert _encode(load_tokenizer(models / "policy"), [("a b", "c")]) == [(2, [4, 5, 6, 2])]
 
 
+def test_columns_that_nothing_reads_are_named(given, tmp_path):
+    """Rewards read `answer`; one that takes whatever there is reads all."""
+    rows = [{"question": text, "answer": "a", "images": [], "level": 3} for text in PROMPTS]
+    options = given | {"data": save(tmp_path / "more.jsonl", rows)}
+    assert build("files", options).notes == ("data: nothing reads the columns images, level",)
+    (tmp_path / "takes_all.py").write_text(
+        "def reward(completions, **rest):\n    return rest['level']\n"
+    )
+    options["signals"] = SIGNALS | {"all": "takes_all:reward"}
+    assert build("files", options).notes == ()
+
+
+def test_a_checked_answer_has_its_greedy_and_sampled_accuracy(given):
+    """Each by brute force over what the policy writes."""
+    options = given | {"checked": "answered", "pass_at": 3, "selection": "greedy"}
+    assert task("files", options).probed == ("greedy", "pass_at_3")
+    built = build("files", options)
+    policy, tokenizer = load_policy(built.reference), load_tokenizer(built.reference)
+    found = measure(policy, policy, tokenizer, built, seed=0, role="test", step=1, n=8)
+    asked = evaluation_prompts(built.held_out, 0, "test", 1, 8)
+    likeliest = sample(policy, tokenizer, asked, 4, 0, temperature=0.0).texts
+    right = built.signals["answered"](asked, likeliest)
+    assert found["greedy"] == sum(right) / 8
+    (seed,) = evaluation_seeds(0, "test", 1, 2)[:1]
+    tried = sample(policy, tokenizer, [one for one in asked for _ in range(3)], 4, seed).texts
+    groups = [tried[first : first + 3] for first in range(0, 24, 3)]
+    hits = [
+        max(built.signals["answered"]([one] * 3, group))
+        for one, group in zip(asked, groups, strict=True)
+    ]
+    assert found["pass_at_3"] == sum(hits) / 8
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "message"),
     [
@@ -121,6 +155,9 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
         ({"selection": "win_rate", "report": "kl"}, "selection", "name one of the two"),
         ({"prompts": 3}, "prompts", "expected a text"),
+        ({"checked": "gold"}, "checked", "unknown 'gold'; allowed: vowels, answered"),
+        ({"pass_at": 0}, "pass_at", "at least 1"),
+        ({"near_duplicates": "no"}, "near_duplicates", "unknown 'no'; allowed: note, drop"),
         ({"modle": "x"}, "kwargs", "files has no option 'modle'"),
     ],
 )

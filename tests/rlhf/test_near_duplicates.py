@@ -3,7 +3,7 @@
 import pytest
 from rlhf_support import build_files, files_options, importable
 
-from autorl.trainers.language.data.rows import comparable
+from autorl.trainers.language.data.rows import comparable, near_duplicates
 from autorl.trainers.language.tasks.files import FILES
 
 PROMPTS = [f"Question caf\u00e9 {number}" for number in range(40)]
@@ -70,6 +70,40 @@ def test_exact_ones_are_counted_too_and_prompts_to_sample_from(tmp_path):
     assert note.startswith(left_out)
     chosen = files_options(tmp_path, completed(PROMPTS), **more)
     assert FILES.with_options(chosen).notes(chosen) == built.notes
+
+
+STORY = "tell me a story of the sea and of the two men in it"  # 13 words
+
+
+@pytest.mark.parametrize(
+    ("held", "text", "near"),
+    [
+        (STORY, f"please {STORY} now", True),
+        (STORY, " ".join(STORY.split()[:8]), True),  # 8 of 13 words
+        (STORY, " ".join(STORY.split()[:7]), False),  # no run of 8 words
+        (f"{STORY} {STORY[::-1]}", STORY, False),  # 13 of 26 words are not more than half
+        ("tell me more", "please tell me more?", True),
+        ("tell me more", "tell me now more", False),
+        ("more please", "more please now", False),  # too short to tell
+    ],
+)
+def test_prompts_that_share_most_words_in_order_are_near(held, text, near):
+    assert near_duplicates([held], [text, "x"]) == ({text: held} if near else {})
+
+
+def test_near_duplicates_are_named_or_left_out(tmp_path):
+    data = completed([*PROMPTS, "so tell me more of it"])
+    more = {"held_out": completed(["tell me more", "new"])}
+    named = build_files(tmp_path, data, **more)
+    dropped = build_files(tmp_path, data, **more, near_duplicates="drop")
+    assert set(named.prompts) - set(dropped.prompts) == {"so tell me more of it"}
+    assert len(named.completions) == len(dropped.completions) + 1 == 41
+    assert named.notes == dropped.notes == ()
+    chosen = files_options(tmp_path, data, **more)
+    (note,) = FILES.with_options(chosen).notes(chosen)
+    (left_out,) = FILES.with_options(chosen).notes({**chosen, "near_duplicates": "drop"})
+    assert "in 1 prompt to train on, e.g. 'tell me more' in 'so tell me more of it'; not" in note
+    assert left_out.endswith("; left out")
 
 
 @pytest.mark.parametrize("instance", range(5))

@@ -1,5 +1,6 @@
 """Meaning of rows of a user's data, column by column, and the error of a row without meaning."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,11 @@ from autorl.core.types import InputError
 from autorl.trainers.language.data.rows import Reader, chat_renderer, comparable
 
 
-def shown(messages):
-    return " / ".join(f"{part['role']}: {part['content']}" for part in messages) + " / assistant:"
+def shown(messages, tools=None, answered=False):
+    """A chat template: of the tools it writes the names."""
+    told = "".join(f"[{tool['name']}] " for tool in tools or ())
+    talk = " / ".join(f"{part['role']}: {part['content']}" for part in messages)
+    return told + talk + ("" if answered else " / assistant: ")
 
 
 def read(*rows, **columns):
@@ -54,12 +58,37 @@ def test_columns_have_the_names_the_user_gives():
 def test_conversations_are_rendered_and_their_last_message_is_the_completion():
     asked = [say("system", "be brief"), say("user", "hi")]
     (one,) = read({"prompt": asked, "completion": [say("assistant", "hello")]})
-    assert (one.prompt, one.completion) == ("system: be brief / user: hi / assistant:", "hello")
+    assert (one.prompt, one.completion) == ("system: be brief / user: hi / assistant: ", "hello")
+    assert one.chat == asked
     good, bad = [*asked, say("assistant", "hello")], [*asked, say("assistant", "go away")]
     (pair,) = read({"chosen": good, "rejected": bad})
     assert (pair.prompt, pair.pairs) == (one.prompt, (("hello", "go away"),))
-    with pytest.raises(InputError, match="differ before their last message"):
+    with pytest.raises(InputError, match="begin differently: they have no prompt"):
         read({"chosen": good, "rejected": [say("user", "ho"), bad[-1]]})
+
+
+def test_an_answer_may_have_several_messages():
+    """As in TRL's data: after a common beginning, in `completion`, and in `messages` from the first answer on."""
+    asked = [say("user", "hi")]
+    long = [say("assistant", "hello"), say("user", "more"), say("assistant", "no")]
+    prompt, text = "user: hi / assistant: ", "hello / user: more / assistant: no"
+    (pair,) = read({"chosen": [*asked, *long], "rejected": [*asked, say("assistant", "bye")]})
+    assert (pair.prompt, pair.pairs) == (prompt, ((text, "bye"),))
+    (one,) = read({"prompt": asked, "completion": long})
+    (whole,) = read({"messages": [*asked, *long]})
+    assert (one.prompt, one.completion) == (whole.prompt, whole.completion) == (prompt, text)
+    assert (one.chat, whole.chat) == (asked, asked)
+
+
+@pytest.mark.parametrize("form", [lambda tools: tools, json.dumps])
+def test_tools_are_told_by_the_chat_template(form):
+    tools = form([{"name": "look"}])
+    (one,) = read({"prompt": [say("user", "hi")], "tools": tools})
+    (talk,) = read({"messages": [say("user", "hi"), say("assistant", "a")], "tools": tools})
+    assert one.prompt == talk.prompt == "[look] user: hi / assistant: "
+    assert talk.completion == "a"
+    (none,) = read({"prompt": "p", "tools": None})
+    assert none.prompt == "p"
 
 
 PROMPT = {"prompt": "p"}
@@ -73,6 +102,19 @@ TALK = [say("user", "u"), say("assistant", "a")]
         (PROMPT, {"prompt": ""}, "row 2: expected a text or messages in 'prompt', got ''"),
         (PROMPT, {"question": "p"}, "row 2: nothing in column 'prompt'"),
         (DONE, PROMPT | {"completion": 3}, "row 2: expected a text or one message"),
+        (DONE, PROMPT | {"completion": [*TALK, *TALK]}, "row 2: expected a text or one message"),
+        ({"messages": TALK}, {"messages": TALK[:1]}, "row 2: expected a question and an answer"),
+        (
+            {"messages": TALK},
+            {"messages": TALK[1:] * 2},
+            "row 2: expected a question and an answer",
+        ),
+        (PROMPT, PROMPT | {"tools": "[look"}, "row 2: expected a list of tools in 'tools'"),
+        (
+            PROMPT,
+            PROMPT | {"tools": "[3]"},
+            "row 2: tools are for a chat template: the prompt is a",
+        ),
         (
             *(PROMPT | {"ranking": ["a", "b"]}, PROMPT | {"ranking": ["a"]}),
             "row 2: expected in 'ranking' at least two",
@@ -107,7 +149,7 @@ def test_columns_that_are_not_there_or_unknown():
 class Template:
     """A tokenizer with a chat template that begins with `<s>`, which `adds` says it puts before every text itself."""
 
-    bos_token, bos_token_id, chat_template = "<s>", 1, "yes"
+    bos_token, bos_token_id, eos_token, chat_template = "<s>", 1, "</s>", "yes"
 
     def __init__(self, adds):
         self.adds = adds
@@ -115,15 +157,15 @@ class Template:
     def __call__(self, text):
         return {"input_ids": [1] if self.adds else []}
 
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        assert add_generation_prompt
-        assert not tokenize
-        return f"<s>{messages[0]['content']}|"
+    def apply_chat_template(self, messages, tools, tokenize, add_generation_prompt):
+        assert (tools, tokenize) == (None, False)
+        return f"<s>{messages[0]['content']}|" + ("" if add_generation_prompt else "</s>\n")
 
 
 def test_a_template_does_not_begin_a_text_twice():
     asked = [say("user", "hi")]
     assert chat_renderer(lambda: Template(adds=False))(asked) == "<s>hi|"
     assert chat_renderer(lambda: Template(adds=True))(asked) == "hi|"
+    assert chat_renderer(lambda: Template(adds=True))(asked, answered=True) == "hi|"  # no end
     with pytest.raises(InputError, match="no chat template"):
         chat_renderer(lambda: SimpleNamespace(chat_template=None))(asked)

@@ -1,11 +1,13 @@
 """A user's reward functions, plain or as TRL calls them, with columns of the data."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 from rlhf_support import build_files, built, files_options, importable
 
 from autorl.core.types import InputError
+from autorl.trainers.language import policy_metrics
 from autorl.trainers.language.rewards import user_signals
 from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.rewards.user_signals import RewardModel, function_signal, is_function
@@ -44,7 +46,16 @@ def of_messages(completions, **rest):
     return [len(completion[0]["content"]) for completion in completions]
 
 def none(prompts, completions):
-    return [None for text in completions]
+    return [None if text == "a" else 1 for text in completions]
+
+def nan(prompts, completions):
+    return [float("nan") for text in completions]
+
+def of_tokens(completions, completion_ids):
+    return [float(len(ids)) for ids in completion_ids]
+
+def of_chat(prompts, completions, answer=None):
+    return [len(asked) + len(told[0]["content"]) for asked, told in zip(prompts, completions)]
 
 def words(prompts, completions):
     return ["good" for text in completions]
@@ -97,6 +108,35 @@ def test_a_function_is_given_what_it_takes(name, rows, prompts, completions, exp
     assert signal(name, rows)(prompts, completions) == expected
 
 
+def test_a_reward_that_does_not_apply_is_nan():
+    first, second = signal("none")(["p", "q"], ["a", "b"])
+    assert (math.isnan(first), second) == (True, 1.0)
+    metrics = policy_metrics._mean([first, second, 3.0])
+    assert metrics == 2.0  # a mean of where it applies
+    assert math.isnan(policy_metrics._mean([first]))
+
+
+def test_functions_get_messages_and_tokens_as_in_trl():
+    """Messages where the data has messages, `trl.rewards` among the functions; tokens of each completion."""
+    chats = {"p": [{"role": "user", "content": "hi"}]}
+    rows = [("p", {"prompt": chats["p"], "answer": "x"})]
+
+    def made(source, **more):
+        return function_signal(source, rows, KEY, chats, **more)
+
+    assert made("own_rewards:of_messages")(["p", "p"], ["a", "abc"]) == [1.0, 3.0]
+    assert made("own_rewards:of_chat")(["p"], ["abc"]) == [4.0]
+    pytest.importorskip("trl", reason="needs the extra rlhf")
+    thought = ["<think>\na\n</think>\nb", "b"]
+    assert made("trl.rewards:think_format_reward")(["p", "p"], thought) == [1.0, 0.0]
+
+    def tokenizer(texts, add_special_tokens):
+        return {"input_ids": [text.split() for text in texts]}
+
+    counted = made("own_rewards:of_tokens", tokenizer=lambda: tokenizer)
+    assert counted(["p"], ["a b c"]) == [3.0]
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
@@ -116,8 +156,8 @@ def test_a_function_that_does_not_fit_is_refused(name, rows, message):
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
-        ("of_messages", ROWS, r"failed: TypeError: string indices .* are texts, not messages"),
-        ("none", ROWS, "returned None, expected a number for each completion; None"),
+        ("of_messages", ROWS, r"failed: TypeError: string indices .* comes as a text"),
+        ("nan", ROWS, "returned nan, expected a number for each completion, or None where"),
         ("words", ROWS, "returned 'good', expected a number"),
         ("single", ROWS, "failed: TypeError: 'float' object is not iterable"),
         ("missing", ROWS, "failed: KeyError: 'x'"),
@@ -142,7 +182,7 @@ def test_failures_of_the_machine_keep_their_kind():
             {"signals": "own_rewards:missing"},
             "reward.signals: own_rewards:missing failed: KeyError",
         ),
-        ({"signals": ["gold", "own_rewards:none"], "rule": "mean"}, "own_rewards:none returned N"),
+        ({"signals": ["gold", "own_rewards:nan"], "rule": "mean"}, "own_rewards:nan returned nan"),
         ({"process": "own_rewards:of_messages"}, "reward.process: own_rewards:of_messages failed"),
     ],
 )

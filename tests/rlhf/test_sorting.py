@@ -3,15 +3,7 @@
 import pytest
 
 from autorl.core.types import InputError
-from autorl.trainers.language.tasks.sorting import (
-    SORT,
-    WORDS,
-    exact,
-    position,
-    probe,
-    problems,
-    reward,
-)
+from autorl.trainers.language.tasks.sorting import SORT, WORDS, exact, position, problems, reward
 
 
 @pytest.mark.parametrize(
@@ -81,7 +73,9 @@ def test_greedy_answers_do_not_depend_on_the_seed(easy):
     from autorl.trainers.language.tasks.letters import load
 
     policy, tokenizer = load(easy.reference)
-    first, second = (probe(5, policy, tokenizer, easy.held_out, seed)["greedy"] for seed in (0, 1))
+    first, second = (
+        easy.probe(policy, tokenizer, easy.held_out, seed)["greedy"] for seed in (0, 1)
+    )
     assert first == second
 
 

@@ -195,6 +195,6 @@ def test_the_result_says_how_many_pairs_are_ties(folder):
 def test_a_reward_that_is_no_number_is_said_as_what_it_is():
     """TRL takes NaN for None, and says that all reward functions returned that."""
     reward = CountedReward("gold", lambda prompts, texts: [float(text) for text in texts])
-    with pytest.warns(RuntimeWarning, match="gold is not a number for 2 of 3 completions"):
+    with pytest.warns(RuntimeWarning, match="gold is no number, or None, for 2 of 3 completions"):
         reward(["p", "p", "p"], ["nan", "1", "nan"])
     assert reward.zero_std == 0.0

@@ -38,6 +38,10 @@ def repeated(prompts, completions):
 def long(prompts, completions):
     return [float(len(text.split())) for text in completions]
 
+def sometimes(prompts, completions, completion_ids):
+    told = [answer[0]["content"] for answer in completions]  # messages, as in TRL
+    return [float(len(ids)) if not text.startswith("a") else None for text, ids in zip(told, completion_ids)]
+
 def different(prompts, completions, limit):
     return [min(float(len(set(text.split()))), float(most)) for text, most in zip(completions, limit)]
 """
@@ -49,8 +53,32 @@ SCORED = {
 }
 LEARNT = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
 LIKELY = {"training": "data", "selection": "log_likelihood", "report": "log_likelihood"}
+CHAT = {
+    "signals": {
+        "sometimes": "own_trl_rewards:sometimes",
+        "format": "trl.rewards:think_format_reward",
+    },
+    "training": "sometimes",
+    "selection": "format",
+    "report": "sometimes",
+}
 LETTERS = "abcdefgh"
 PROMPTS = [f"{one} {other}" for one in LETTERS for other in LETTERS]
+TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool.name }} {% endfor %}"
+    "{% for part in messages %}{{ part.content }} {% endfor %}"
+)
+
+
+def asks(text):
+    return {"role": "user", "content": text}
+
+
+def says(text):
+    return {"role": "assistant", "content": text}
+
+
+TOOLS = [{"name": "h"}]
 ROWS = {
     "prompts": [{"prompt": prompt, "limit": 3} for prompt in PROMPTS],
     "pairs": [{"prompt": prompt, "chosen": "a b c", "rejected": "d d"} for prompt in PROMPTS],
@@ -61,6 +89,18 @@ ROWS = {
     ],
     "completions": [{"prompt": prompt, "completion": "a b c"} for prompt in PROMPTS],
     "text": [{"text": f"{prompt} a b"} for prompt in PROMPTS],
+    "messages": [
+        {"messages": [asks(prompt), says("a"), asks("b"), says("c")]} for prompt in PROMPTS
+    ],
+    "turns": [
+        {
+            "chosen": [asks(prompt), says("a"), asks("b"), says("c")],
+            "rejected": [asks(prompt), says("d")],
+            "tools": json.dumps(TOOLS),
+        }
+        for prompt in PROMPTS
+    ],
+    "tools": [{"prompt": [asks(prompt)], "tools": TOOLS} for prompt in PROMPTS],
 }
 ONLINE = {"learning_rate": 1e-3, "num_generations": 4, "per_device_train_batch_size": 8}
 SMALL = {"learning_rate": 1e-2, "per_device_train_batch_size": 8}
@@ -74,6 +114,7 @@ def folder(tmp_path_factory):
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("own")
     write_policy(folder / "model")
+    (folder / "model" / "chat_template.jinja").write_text(TEMPLATE)
     for name, rows in ROWS.items():
         save(folder / f"{name}.jsonl", rows)
     return folder
@@ -114,6 +155,9 @@ CASES = [
     ("trl/kto", SMALL, "pairs", LEARNT, {"pair_accuracy"}),
     ("trl/sft", SMALL, "completions", LIKELY, {"log_likelihood"}),
     ("trl/sft", SMALL, "text", LIKELY, {"log_likelihood"}),
+    ("trl/sft", SMALL, "messages", LIKELY, {"log_likelihood"}),
+    ("trl/dpo", SMALL, "turns", LEARNT, {"pair_accuracy"}),
+    ("trl/grpo", ONLINE, "tools", CHAT, {"sometimes", "format", "win_rate"}),
 ]  # fmt: skip
 
 

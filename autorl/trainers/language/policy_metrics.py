@@ -11,9 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from autorl.core.seeds import evaluation_seeds, generator
 from autorl.core.types import SeedRole
-from autorl.trainers.language.contract import Built, Pair, Task
+from autorl.trainers.language.contract import Built, Pair, Signal, Task
 from autorl.trainers.language.passes import reference_of
 from autorl.trainers.language.sampling import log_likelihoods, model_rewards, sample, sequence_kl
 
@@ -29,6 +31,7 @@ JUDGED = ("win_rate", "best_of_16")
 REFERENCE = "reference_"
 """Prefix of what the reference policy scores on the same prompts."""
 _OF_16_PROMPTS = 64  # prompts of `best_of_16`
+_PROBED = 128  # prompts of `checked_measures`
 
 
 def evaluation_prompts(
@@ -164,6 +167,42 @@ def reward_measures(
     return ranking | {"best_of_16": _mean([truth[index] for index in best])}
 
 
+def checked_measures(
+    policy: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    seed: int,
+    *,
+    right: Signal,
+    tries: int,
+    longest: int,
+) -> dict[str, float]:
+    """Measure whether the likeliest answer, or a sampled one, is right.
+
+    Args:
+        policy: the model that answers.
+        tokenizer: its own.
+        prompts: texts; more than 128 are not asked.
+        seed: of the sampled answers.
+        right: 1 for a right answer, 0 for a wrong one.
+        tries: k, sampled answers to a prompt.
+        longest: tokens of an answer.
+
+    Returns:
+        `greedy`, the share of likeliest answers that are right, and `pass_at_k`, that of prompts to
+        which one of k sampled answers is, both over the first 128 prompts.
+    """
+    asked = list(prompts[:_PROBED])
+    likeliest = sample(policy, tokenizer, asked, longest, seed, temperature=0.0)
+    repeated = [prompt for prompt in asked for _ in range(tries)]
+    sampled = sample(policy, tokenizer, repeated, longest, seed)
+    verified = np.array(right(repeated, sampled.texts)).reshape(len(asked), tries)
+    return {
+        "greedy": float(np.mean(right(asked, likeliest.texts))),
+        f"pass_at_{tries}": float(verified.max(axis=1).mean()),
+    }
+
+
 def judge(about: Built | Task) -> str | None:
     """Return the signal that decides who wins.
 
@@ -195,9 +234,13 @@ def _ranking(scores: Sequence[float]) -> dict[str, float]:
 
 
 def _won(ours: float, theirs: float) -> float:
+    if math.isnan(ours) or math.isnan(theirs):  # a reward that does not apply
+        return math.nan
     return 0.5 if ours == theirs else float(ours > theirs)
 
 
 def _mean(values: Sequence[float]) -> float:
+    """Return the mean of all values but NaN, else NaN."""
+    applying = [value for value in values if not math.isnan(value)]
     # an exact sum: the order of the values cannot change the last digit
-    return math.fsum(values) / len(values)
+    return math.fsum(applying) / len(applying) if applying else math.nan

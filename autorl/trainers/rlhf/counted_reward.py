@@ -57,8 +57,8 @@ class CountedReward:
         undefined = sum(math.isnan(reward) for reward in rewards)
         if undefined:  # TRL takes NaN for None, and blames a function that returns nothing
             message = (
-                f"the reward {self.__name__} is not a number for {undefined} of {len(rewards)} "
-                "completions"
+                f"the reward {self.__name__} is no number, or None, for {undefined} of "
+                f"{len(rewards)} completions"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         if self.grouped:

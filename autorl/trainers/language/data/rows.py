@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -160,10 +161,13 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
     return [dict(row) for row in data]
 
 
-COLUMNS = ("prompt", "chosen", "rejected", "ranking", "completion", "label", "text")
+COLUMNS = (
+    *("prompt", "chosen", "rejected", "ranking", "completion", "label", "text"),
+    *("messages", "tools"),
+)
 _MEANINGS = (
     "prompt · prompt, chosen, rejected · prompt, ranking · prompt, completion · "
-    "prompt, completion, label · text"
+    "prompt, completion, label · messages · text"
 )
 # a CSV has texts; a column of 0 and 1 with gaps comes as floats
 _LABELS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
@@ -178,6 +182,7 @@ class Example:
         pairs: (better, worse) completions of the prompt.
         completion, label: one completion, and whether it is wanted; None where there is none.
         row: every column as it was.
+        chat: the messages that the prompt was rendered from, empty where it was a text.
     """
 
     prompt: str
@@ -185,6 +190,7 @@ class Example:
     completion: str | None = None
     label: bool | None = None
     row: Mapping[str, Any] = field(default_factory=dict)
+    chat: Sequence[Any] = ()
 
     @property
     def identity(self) -> str:
@@ -211,16 +217,14 @@ class Reader:
 
     Args:
         columns: our name -> the data's, for those that differ.
-        render: the text of a prompt given as messages; called only for such.
+        render: as `chat_renderer` makes it; called for messages alone.
         source: of the rows, for errors.
 
     Raises:
         InputError: a name that is none of ours.
     """
 
-    def __init__(
-        self, columns: Mapping[str, str], render: Callable[[Sequence[object]], str], source: str
-    ) -> None:
+    def __init__(self, columns: Mapping[str, str], render: Callable[..., str], source: str) -> None:
         for name in columns:
             if name not in COLUMNS:
                 raise InputError(
@@ -254,58 +258,108 @@ class Reader:
         return examples
 
     def _example(self, row: Row, have: set[str]) -> Example:
-        # TRL's implicit prompt: all of two conversations but the last message
-        if {"chosen", "rejected"} <= have and "prompt" not in have:
-            return self._implicit(row)
         if "prompt" not in have:
+            # TRL's implicit prompt: what two conversations share
+            if {"chosen", "rejected"} <= have:
+                return self._implicit(row)
+            if "messages" in have:
+                return self._conversation(row)
             if "text" not in have:
                 raise _WrongRowError(f"its columns are {', '.join(row)}; expected {_MEANINGS}")
-            return Example("", completion=self._text(row, "text"), row=row)
+            return Example("", completion=self._answer(row, "text", ()), row=row)
         prompt = self._value(row, "prompt")
-        if _is_messages(prompt):
-            prompt = self.render(prompt)
+        chat = prompt if _is_messages(prompt) else ()
+        if chat:
+            prompt = self.render(chat, self._tools(row))
         if not isinstance(prompt, str) or not prompt:
             raise self._wrong("a text or messages", "prompt", repr(prompt))
-        pairs: tuple[tuple[str, str], ...] = ()
-        if {"chosen", "rejected"} <= have:
-            pairs = ((self._text(row, "chosen"), self._text(row, "rejected")),)
-        elif "ranking" in have:
-            ranking = self._value(row, "ranking")
-            is_list = isinstance(ranking, list | tuple) and len(ranking) >= 2
-            if not is_list or not all(isinstance(text, str) for text in ranking):
-                name = self.names["ranking"]
-                raise _WrongRowError(f"expected in {name!r} at least two texts, the best first")
-            # in the order of the ranking, so the first of each pair is the better one
-            pairs = tuple(combinations(ranking, 2))
+        if not chat and self._tools(row):
+            raise _WrongRowError("tools are for a chat template: the prompt is a text, no messages")
+        pairs = self._pairs(row, have, chat)
         if "completion" not in have:
-            return Example(prompt, pairs, row=row)
+            return Example(prompt, pairs, row=row, chat=chat)
         label = None
         if "label" in have:
             value = self._value(row, "label")
             label = _LABELS.get(str(value).lower())
             if label is None:
                 raise self._wrong("true or false", "label", repr(value))
-        return Example(prompt, pairs, self._text(row, "completion"), label, row)
+        return Example(prompt, pairs, self._answer(row, "completion", chat), label, row, chat)
+
+    def _pairs(self, row: Row, have: set[str], chat: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+        """Return the (better, worse) answers of a row with a prompt."""
+        if {"chosen", "rejected"} <= have:
+            return ((self._answer(row, "chosen", chat), self._answer(row, "rejected", chat)),)
+        if "ranking" not in have:
+            return ()
+        ranking = self._value(row, "ranking")
+        is_list = isinstance(ranking, list | tuple) and len(ranking) >= 2
+        if not is_list or not all(isinstance(text, str) for text in ranking):
+            name = self.names["ranking"]
+            raise _WrongRowError(f"expected in {name!r} at least two texts, the best first")
+        # in the order of the ranking, so the first of each pair is the better one
+        return tuple(combinations(ranking, 2))
 
     def _implicit(self, row: Row) -> Example:
-        """Read two conversations that share all but the last message."""
+        """Read two conversations: their common beginning is the prompt."""
         chosen, rejected = (self._value(row, name) for name in ("chosen", "rejected"))
-        if not (_is_messages(chosen) and _is_messages(rejected)) or len(chosen) < 2:
+        if not (_is_messages(chosen) and _is_messages(rejected)):
             raise _WrongRowError("chosen and rejected are texts, so a column `prompt` is needed")
-        # as lists, so that a tuple of the same messages is equal
-        if list(chosen[:-1]) != list(rejected[:-1]):
-            raise _WrongRowError("chosen and rejected differ before their last message")
-        pair = (str(chosen[-1]["content"]), str(rejected[-1]["content"]))
-        return Example(self.render(chosen[:-1]), (pair,), row=row)
+        # An answer is at least the last message, that of two equal conversations too.
+        most = min(len(chosen), len(rejected)) - 1
+        agree = map(operator.eq, chosen[:most], rejected)
+        shared = sum(takewhile(bool, agree))
+        if not shared:
+            raise _WrongRowError("chosen and rejected begin differently: they have no prompt")
+        chat = chosen[:shared]
+        tools = self._tools(row)
+        better = self._continued(chat, chosen[shared:], tools)
+        worse = self._continued(chat, rejected[shared:], tools)
+        return Example(self.render(chat, tools), ((better, worse),), row=row, chat=chat)
 
-    def _text(self, row: Row, name: str) -> str:
-        """Return a text, or the one message of an answer."""
+    def _conversation(self, row: Row) -> Example:
+        """Read a conversation, whose prompt ends before its first answer."""
+        talk = self._value(row, "messages")
+        roles = [part.get("role") for part in talk] if _is_messages(talk) else []
+        if "assistant" not in roles[1:] or roles[0] == "assistant":
+            raise self._wrong("a question and an answer", "messages", f"{talk!r:.80}")
+        first = roles.index("assistant")
+        chat = talk[:first]
+        tools = self._tools(row)
+        answer = self._continued(chat, talk[first:], tools)
+        return Example(self.render(chat, tools), completion=answer, row=row, chat=chat)
+
+    def _answer(self, row: Row, name: str, chat: Sequence[Any]) -> str:
+        """Return an answer: a text, or messages as the template writes them."""
         value = self._value(row, name)
+        if _is_messages(value) and chat:
+            return self._continued(chat, value, self._tools(row))
         if _is_messages(value) and len(value) == 1:
-            value = value[0]["content"]
+            value = value[0].get("content")
         if not isinstance(value, str):
-            raise self._wrong("a text or one message", name, f"{value!r:.80}")
+            expected = "a text or messages" if chat else "a text or one message"
+            raise self._wrong(expected, name, f"{value!r:.80}")
         return value
+
+    def _continued(self, chat: Sequence[Any], answer: Sequence[Any], tools: Any) -> str:
+        """Return what the chat template writes of an answer after its prompt."""
+        begin = self.render(chat, tools)
+        text = self.render([*chat, *answer], tools, answered=True)
+        if not text.startswith(begin):
+            raise _WrongRowError("the chat template writes the prompt differently before an answer")
+        return text[len(begin) :]
+
+    def _tools(self, row: Row) -> Any:
+        """Return the tools of a row, None where it has none."""
+        tools = row.get(self.names["tools"])
+        if isinstance(tools, str):  # data sets keep lists of mixed types as JSON
+            try:
+                tools = json.loads(tools)
+            except json.JSONDecodeError:
+                raise self._wrong("a list of tools", "tools", f"{tools!r:.80}") from None
+        if tools and not isinstance(tools, list | tuple):
+            raise self._wrong("a list of tools", "tools", f"{tools!r:.80}")
+        return tools or None
 
     def _value(self, row: Row, name: str) -> Any:
         # None: a line of a CSV that is too short, or a null of Parquet
@@ -323,20 +377,20 @@ def _is_messages(value: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
     return (
         isinstance(value, list | tuple)
         and len(value) > 0
-        and all(isinstance(part, Mapping) and {"role", "content"} <= set(part) for part in value)
+        and all(isinstance(part, Mapping) and "role" in part for part in value)
     )
 
 
-def chat_renderer(
-    load_tokenizer: Callable[[], PreTrainedTokenizerBase],
-) -> Callable[[Sequence[Any]], str]:
+def chat_renderer(load_tokenizer: Callable[[], PreTrainedTokenizerBase]) -> Callable[..., str]:
     """Return a function that renders messages as text for a chat model.
 
-    It does so by the template of the model's tokenizer, which is loaded when first needed.
+    It does so by the template of the model's tokenizer, which is loaded when first needed. It is
+    called with messages, the tools that the model is told of (None), and `answered`: whether they
+    end with an answer, which is then without its end of sequence; trainers add that themselves.
     """
     load = lru_cache(load_tokenizer)  # data of plain texts needs none, nor one with a template
 
-    def render(messages: Sequence[object]) -> str:
+    def render(messages: Sequence[object], tools: Any = None, *, answered: bool = False) -> str:
         tokenizer: Any = load()
         if not tokenizer.chat_template:
             raise InputError(
@@ -345,9 +399,11 @@ def chat_renderer(
             )
         text = str(
             tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True
+                list(messages), tools=tools, tokenize=False, add_generation_prompt=not answered
             )
         )
+        if answered and tokenizer.eos_token and text.rstrip().endswith(tokenizer.eos_token):
+            text = text.rstrip().removesuffix(tokenizer.eos_token)
         first = tokenizer.bos_token
         # the tokenizer would put a second beginning of sequence before the template's
         adds_it = tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
@@ -383,6 +439,43 @@ def comparable(text: str) -> str:
     words = re.sub(r"\s+", " ", folded).strip()
     # a text of blanks alone stays itself, not the empty text
     return re.sub(r"(?<!\w) | (?!\w)", "", words) or text
+
+
+def near_duplicates(held: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """Return texts that have most words of a held-out text, in order.
+
+    Most is more than half; in order are runs of 8 words, or of all words of a shorter held-out
+    text, which has at least 3. The rule is that of Lambert et al., "Tulu 3", 2024.
+
+    Args:
+        held: held-out texts, as `comparable` writes them.
+        texts: others, written so.
+
+    Returns:
+        The first such held-out text by the text.
+    """
+    words_of = [re.findall(r"\w+", text) for text in held]
+    places: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    # By the first two words: few words of a text begin a run, so few runs are cut out of it.
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for number, words in enumerate(words_of):
+        length = min(8, len(words))
+        for place in range(len(words) - length + 1) if length >= 3 else ():
+            run = tuple(words[place : place + length])
+            places.setdefault(run, []).append((number, place))
+            lengths.setdefault((run[0], run[1]), set()).add(length)
+    near: dict[str, str] = {}
+    for text in dict.fromkeys(texts):
+        words = re.findall(r"\w+", text)
+        covered: dict[int, set[int]] = {}
+        for place, begin in enumerate(pairwise(words)):
+            for length in lengths.get(begin, ()):
+                for number, first in places.get(tuple(words[place : place + length]), ()):
+                    covered.setdefault(number, set()).update(range(first, first + length))
+        for number in sorted(covered):
+            if 2 * len(covered[number]) > len(words_of[number]):
+                near.setdefault(text, held[number])
+    return near
 
 
 def hold_out_share(

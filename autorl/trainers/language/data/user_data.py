@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import counted, shown
 from autorl.core.types import InputError
 from autorl.trainers.language.contract import DATA_NOTE, Pair
 from autorl.trainers.language.data.rows import (
@@ -15,6 +17,7 @@ from autorl.trainers.language.data.rows import (
     Reader,
     hold_out_all,
     hold_out_share,
+    near_duplicates,
     read_rows,
 )
 
@@ -35,34 +38,49 @@ class UserData:
             None for those of the data; `held_out`: a share of the prompts, or a data set of its
             own; `columns`: our name of a column -> the data's, where they differ; `subset`: of a
             data set on a hub that has several.
-        render: the text of a prompt given as messages.
+        render: as `chat_renderer` makes it.
         rng: draws what is held out.
+        read: columns that rewards read, None for all.
 
     Attributes:
         train, tuning, test: examples to learn from, and those of each half of the held-out prompts.
         prompts, held_out: prompts to sample from, in training and in evaluations.
         rows: each prompt that completions are sampled for, with its columns.
-        notes: how many rows are left out, and how many pairs have equal answers.
+        chats: the messages of a prompt, by its text, where it was given so.
+        notes: how many rows are left out, how many pairs have equal answers, and which columns
+            nothing reads.
     """
 
     def __init__(
         self,
         options: Mapping[str, Any],
-        render: Callable[[Sequence[object]], str],
+        render: Callable[..., str],
         rng: np.random.Generator,
+        read: Collection[str] | None = (),
     ) -> None:
-        def read(option: str, columns: Mapping[str, str]) -> list[Example]:
+        unread: dict[str, None] = {}
+
+        def of(option: str, columns: Mapping[str, str]) -> list[Example]:
             source = options[option]
             if not isinstance(source, str):
                 return []
             rows = read_rows(source, f"{_KEY}.{option}", options["subset"])
-            return Reader(columns, render, source).examples(rows)
+            reader = Reader(columns, render, source)
+            if read is not None:
+                meant = {*reader.names.values(), *read}
+                unread.update(dict.fromkeys(name for name in rows[0] if name not in meant))
+            return reader.examples(rows)
 
-        examples = read("data", options["columns"])
-        held_out = read("held_out", options["columns"])
-        to_sample = read("prompts", {})
+        examples = of("data", options["columns"])
+        held_out = of("held_out", options["columns"])
+        to_sample = of("prompts", {})
         held = _hold_out(options["held_out"], examples, held_out, to_sample, rng)
-        self.train = [example for example in examples if example.key not in held.halves]
+        self._drop = options["near_duplicates"] == "drop"
+        keys = [item.key for item in (*examples, *to_sample)]
+        self._keys = [key for key in keys if key not in held.halves]
+        self._held = list(held.halves)
+        dropped = {*held.halves, *(self._near if self._drop else ())}
+        self.train = [example for example in examples if example.key not in dropped]
         self.tuning, self.test = _halves(held, held_out or examples)
         sampled = to_sample or [*self.train, *self.tuning, *self.test]
         if not all(example.prompt for example in sampled):
@@ -76,7 +94,7 @@ class UserData:
             as_written.setdefault(example.key, example.identity)
         self.held_out = tuple(as_written[key] for key in held.prompts)
         # by key: a near duplicate of a held-out prompt is held out as well
-        not_held = (example.prompt for example in sampled if example.key not in held.halves)
+        not_held = (example.prompt for example in sampled if example.key not in dropped)
         self.prompts = tuple(dict.fromkeys(not_held))
         if not self.prompts or not self.train:
             raise InputError(
@@ -89,8 +107,33 @@ class UserData:
         self.rows = [
             (item.prompt, item.row) for item in (*trained, *held_out) if item.prompt in shown
         ]
+        self.chats = {
+            item.prompt: item.chat for item in (*examples, *to_sample, *held_out) if item.chat
+        }
         left_out = _left_out([*examples, *to_sample], held_out)
         self.notes = (*left_out, *_equal_pairs(examples))
+        if unread:
+            self.notes += (f"{DATA_NOTE}nothing reads the columns {', '.join(unread)}",)
+
+    @cached_property
+    def _near(self) -> dict[str, str]:
+        return near_duplicates(self._held, self._keys)
+
+    def near(self) -> tuple[str, ...]:
+        """Say how many prompts have most words of a held-out one.
+
+        It compares every row, seconds for 100,000: once before a study, not in its runs.
+        """
+        if not self._near:
+            return ()
+        first, held = next(iter(self._near.items()))
+        text = (
+            f"{DATA_NOTE}more than half of a held-out prompt's words are in "
+            f"{counted(len(self._near), 'prompt')} to train on, e.g. {shown(held)} in "
+            f"{shown(first)}"
+        )
+        left_out = "left out" if self._drop else "not left out: `near_duplicates: drop`"
+        return (f"{text}; {left_out}",)
 
 
 def _hold_out(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from autorl.core.plain_text import counted
@@ -21,7 +23,7 @@ _WITH_A_NAME = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.KEYWORD_ONLY,
 )
-_GIVEN = ("prompts", "completions")
+_GIVEN = ("prompts", "completions", "completion_ids")
 
 
 def is_function(source: str) -> bool:
@@ -84,14 +86,16 @@ class UserFunction:
             raise
         except Exception as error:
             message = f"{self.source} failed: {type(error).__name__}: {error}"
-            # of a function for TRL's chat data: "string indices must be integers"
             if isinstance(error, TypeError):
-                message += " (prompts and completions are texts, not messages)"
+                message += " (what is a text in the data comes as a text, messages as messages)"
             raise InputError(message, key=self.key) from error
 
 
 class UserSignal(UserFunction):
-    """A function of the user's that returns a number for each completion."""
+    """A function of the user's that returns a number for each completion.
+
+    None, a reward that does not apply, is NaN from here on, as in TRL.
+    """
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         values = super().__call__(prompts, completions)
@@ -104,17 +108,19 @@ class UserSignal(UserFunction):
         return [self._number(value) for value in values]
 
     def _number(self, value: Any) -> float:
+        if value is None:
+            return math.nan
         try:
-            return float(value)
-        except (TypeError, ValueError) as error:
-            shown = repr(value)[:80]
-            message = f"{self.source} returned {shown}, expected a number for each completion"
-            if value is None:
-                message += (
-                    "; None (a reward that does not apply) is for several rewards of TRL "
-                    "beside each other"
-                )
-            raise InputError(message, key=self.key) from error
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isnan(number):
+            message = (
+                f"{self.source} returned {value!r:.80}, expected a number for each completion, or "
+                "None where the reward does not apply"
+            )
+            raise InputError(message, key=self.key)
+        return number
 
 
 # `asyncio.run` takes a coroutine, not whatever can be awaited
@@ -122,12 +128,38 @@ async def _awaited(answer: Awaitable[object]) -> object:
     return await answer
 
 
+def _parameters(source: str, key: str) -> tuple[dict[str, Any], bool]:
+    """Return a function's parameters by default, and whether it takes others."""
+    parameters = inspect.signature(import_function(source, key)).parameters.values()
+    named = {item.name: item.default for item in parameters if item.kind in _WITH_A_NAME}
+    return named, any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)
+
+
+def columns_read(signals: Mapping[str, str], key: str) -> set[str] | None:
+    """Return the columns that functions among signals read, None for all."""
+    read: set[str] = set()
+    for name, source in signals.items():
+        named, takes_all = (
+            _parameters(source, f"{key}.{name}") if is_function(source) else ({}, False)
+        )
+        if takes_all:
+            return None
+        read |= named.keys()
+    return read
+
+
 def function_signal(
-    source: str, rows: Iterable[tuple[str, Mapping[str, object]]], key: str
+    source: str,
+    rows: Iterable[tuple[str, Mapping[str, object]]],
+    key: str,
+    chats: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    tokenizer: Callable[[], Any] | None = None,
 ) -> Signal:
     """Make the function `module:function` a signal.
 
     It is called with `prompts` and `completions`, lists of texts, and returns a number for each.
+    Prompts that are messages in the data come as such, and their completions as one message, like
+    in TRL. `completion_ids`, where it is named, are the tokens of each completion's text.
     Any further parameter is a column of the data, looked up by prompt (`def exact(prompts,
     completions, answer)`); one with a default keeps that where the data has no such column. With
     `**rest` it gets every column that has one value for each prompt, like a reward function of
@@ -137,22 +169,24 @@ def function_signal(
         source: `module:function`.
         rows: prompt and columns of each row of the data; of every prompt it will be called with.
         key: of the study file, for errors.
+        chats: the messages of a prompt, by its text.
+        tokenizer: loads the policy's.
 
     Raises:
         InputError: it cannot be imported, does not take completions, or takes a column that is not
             there, has two values for one prompt, or none for some.
     """
     function = import_function(source, key)
-    parameters = inspect.signature(function).parameters.values()
-    named = {item.name: item.default for item in parameters if item.kind in _WITH_A_NAME}
-    takes_all = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)
+    named, takes_all = _parameters(source, key)
     if "completions" not in named:
         # called by position: any two names will do
         if len(named) != 2:
             raise InputError(
                 f"{source} must take prompts and completions, not ({', '.join(named)})", key=key
             )
-        return UserSignal(source, key, function)
+        return UserSignal(
+            source, key, lambda asked, texts: function(*_as_chat(asked, texts, chats))
+        )
     rows = list(rows) if takes_all or len(named) > 1 else []
     every = {name for _, row in rows for name in row} if takes_all else set()
     columns: dict[str, Mapping[str, Any]] = {}
@@ -168,11 +202,26 @@ def function_signal(
         arguments: dict[str, Any] = {
             name: [values[prompt] for prompt in prompts] for name, values in columns.items()
         }
+        asked, answers = _as_chat(prompts, completions, chats)
         if takes_all or "prompts" in named:
-            arguments["prompts"] = list(prompts)
-        return function(completions=list(completions), **arguments)
+            arguments["prompts"] = asked
+        if tokenizer and "completion_ids" in named:
+            encoded = tokenizer()(list(completions), add_special_tokens=False)
+            arguments["completion_ids"] = encoded["input_ids"]
+        return function(completions=answers, **arguments)
 
     return UserSignal(source, key, score)
+
+
+def _as_chat(
+    prompts: Sequence[str], completions: Sequence[str], chats: Mapping[str, Sequence[Any]]
+) -> tuple[list[Any], list[Any]]:
+    """Return prompts and completions, as messages where the data has them so."""
+    answers = [
+        [{"role": "assistant", "content": text}] if prompt in chats else text
+        for prompt, text in zip(prompts, completions, strict=True)
+    ]
+    return [chats.get(prompt, prompt) for prompt in prompts], answers
 
 
 def _column(

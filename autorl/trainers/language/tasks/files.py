@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -42,8 +42,13 @@ from autorl.trainers.language.data.user_data import (
     pairs_of,
 )
 from autorl.trainers.language.models import load_tokenizer, model_folder
-from autorl.trainers.language.policy_metrics import JUDGED, METRICS
-from autorl.trainers.language.rewards.user_signals import RewardModel, function_signal, is_function
+from autorl.trainers.language.policy_metrics import JUDGED, METRICS, checked_measures
+from autorl.trainers.language.rewards.user_signals import (
+    RewardModel,
+    columns_read,
+    function_signal,
+    is_function,
+)
 
 DATA = "data"
 """The training signal of a method that has none."""
@@ -71,6 +76,9 @@ class Files(Task):
     `allow_proxy_selection: true`: a checked answer is honestly both.
 
     Further options:
+        checked: a signal that is 1 for a right answer, for the metrics `greedy` and `pass_at_K`.
+        pass_at: K, completions of a prompt of which one is to be right.
+        near_duplicates: `note` or `drop` prompts that share most words with a held-out one.
         prompts: a data set of prompts to sample from instead of those of the data, or for data that
             has none (`text`).
         subset: of a data set on a hub that has several.
@@ -80,8 +88,10 @@ class Files(Task):
     options: Mapping[str, Any] = MappingProxyType(
         {
             **dict.fromkeys(
-                ("model", "data", "prompts", "subset", "training", "selection", "report")
+                ("model", "data", "prompts", "subset", "training", "selection", "report", "checked")
             ),
+            "pass_at": 8,
+            "near_duplicates": "note",
             "columns": MappingProxyType({}),
             "held_out": SHARE,
             "max_completion": 64,
@@ -90,9 +100,15 @@ class Files(Task):
     )
 
     def __init__(
-        self, signals: Sequence[str] = (), training: str = "", selection: str = "", report: str = ""
+        self,
+        signals: Sequence[str] = (),
+        training: str = "",
+        selection: str = "",
+        report: str = "",
+        probed: Sequence[str] = (),
     ) -> None:
         self.signals = tuple(signals)
+        self.probed = probed
         self.training = training
         self.selection = selection
         self.report = report
@@ -113,7 +129,10 @@ class Files(Task):
         # `check` says what is wrong with another value
         signals = options.get("signals", {})
         listed = tuple(signals) if isinstance(signals, Mapping) else ()
-        return Files(listed, **{name: str(value) for name, value in names.items()})
+        probed = (
+            ("greedy", f"pass_at_{options.get('pass_at', 8)}") if options.get("checked") else ()
+        )
+        return Files(listed, **{name: str(value) for name, value in names.items()}, probed=probed)
 
     def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Do everything but train.
@@ -134,7 +153,8 @@ class Files(Task):
     def notes(self, options: Mapping[str, object]) -> Sequence[str]:
         """Return what is noteworthy of the data, whatever the instance."""
         chosen = self.resolved(options)
-        return _user_data(chosen, model_folder(chosen["model"], f"{_KEY}.model"), 0).notes
+        data = _user_data(chosen, model_folder(chosen["model"], f"{_KEY}.model"), 0)
+        return (*data.notes, *data.near())
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         """Build the task's instance.
@@ -145,7 +165,19 @@ class Files(Task):
         self._check_names(chosen["signals"])
         reference = model_folder(chosen["model"], f"{_KEY}.model")
         data = _user_data(chosen, reference, instance)
-        signals = {name: _signal(name, source, data) for name, source in chosen["signals"].items()}
+        tokenizer = lru_cache(partial(load_tokenizer, reference))
+        signals = {
+            name: _signal(name, source, data, tokenizer)
+            for name, source in chosen["signals"].items()
+        }
+        probe = None
+        if chosen["checked"]:
+            probe = partial(
+                checked_measures,
+                right=signals[chosen["checked"]],
+                tries=chosen["pass_at"],
+                longest=chosen["max_completion"],
+            )
         return self.built(
             reference=reference,
             prompts=data.prompts,
@@ -160,6 +192,7 @@ class Files(Task):
             held_out_completions=completions_of(data.tuning)[:_MOST],
             test_completions=completions_of(data.test)[:_MOST],
             notes=data.notes,
+            probe=probe,
         )
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
@@ -176,20 +209,27 @@ class Files(Task):
             raise InputError(
                 f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out"
             )
-        check_number(chosen["max_completion"], f"{_KEY}.max_completion", 1, whole=True)
+        for name in ("max_completion", "pass_at"):
+            check_number(chosen[name], f"{_KEY}.{name}", 1, whole=True)
+        checked = (None, *chosen["signals"])
+        for name, allowed in {"near_duplicates": ("note", "drop"), "checked": checked}.items():
+            if chosen[name] not in allowed:
+                names = ", ".join(filter(None, allowed))
+                message = f"unknown {chosen[name]!r}; allowed: {names}"
+                raise InputError(message, key=f"{_KEY}.{name}")
 
     def _check_names(self, signals: Mapping[str, object]) -> None:
         for name in signals:
             # of two values under one name an evaluation would keep one
-            if name in (*METRICS, DATA):
+            if name in (*METRICS, *self.probed, DATA):
                 raise InputError(
                     f"{name!r} is a metric of every task: give the signal another name",
                     key=f"{_KEY}.signals",
                 )
         names_of = {
             "training": (*signals, DATA),
-            "selection": (*signals, *METRICS),
-            "report": (*signals, *METRICS),
+            "selection": (*signals, *METRICS, *self.probed),
+            "report": (*signals, *METRICS, *self.probed),
         }
         for name, allowed in names_of.items():
             if getattr(self, name) not in allowed:
@@ -241,7 +281,7 @@ def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> Use
     render = chat_renderer(partial(load_tokenizer, reference))
     # by the instance, not the seed: all runs of a study share what is held out
     rng = np.random.default_rng(digest(instance, "held-out prompts"))
-    return UserData(chosen, render, rng)
+    return UserData(chosen, render, rng, columns_read(chosen["signals"], f"{_KEY}.signals"))
 
 
 def _try_signals(built: Built) -> None:
@@ -259,8 +299,8 @@ def _try_signals(built: Built) -> None:
         signal(prompts, [answers[number % len(answers)] for number in range(len(prompts))])
 
 
-def _signal(name: str, source: str, data: UserData) -> Signal:
+def _signal(name: str, source: str, data: UserData, tokenizer: Callable[[], Any]) -> Signal:
     key = f"{_KEY}.signals.{name}"
     if is_function(source):
-        return function_signal(source, data.rows, key)
+        return function_signal(source, data.rows, key, data.chats, tokenizer)
     return RewardModel(model_folder(source, key), key)

@@ -12,24 +12,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from autorl.core.numbers import check_number
 from autorl.core.seeds import digest
 from autorl.trainers.language.contract import Built, Task
-from autorl.trainers.language.sampling import sample
+from autorl.trainers.language.policy_metrics import checked_measures
 from autorl.trainers.language.tasks.tiny_models import EOS, SPECIAL, stored, write_reference
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 WORDS = (*"0123456789", ">")
 _PROMPTS = 2048
 _HELD_OUT = 1024
-_PROBED = 128  # prompts of a probe
-_TRIES = 8  # answers to each for pass@8
 
 
 def answer(prompt: str) -> list[str]:
@@ -86,29 +81,6 @@ def reward(process: float, prompts: Sequence[str], completions: Sequence[str]) -
     ]
 
 
-def probe(
-    longest: int,
-    policy: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str],
-    seed: int,
-) -> dict[str, float]:
-    """Measure whether the likeliest answer, or a sampled one, is right.
-
-    `greedy` is the share of likeliest answers that are right, `pass_at_8` that of prompts to which
-    one of eight sampled answers is, both over the first 128 prompts.
-    """
-    asked = list(prompts[:_PROBED])
-    likeliest = sample(policy, tokenizer, asked, longest, seed, temperature=0.0)
-    repeated = [prompt for prompt in asked for _ in range(_TRIES)]
-    sampled = sample(policy, tokenizer, repeated, longest, seed)
-    verified = np.array(exact(repeated, sampled.texts)).reshape(len(asked), _TRIES)
-    return {
-        "greedy": float(np.mean(exact(asked, likeliest.texts))),
-        "pass_at_8": float(verified.max(axis=1).mean()),
-    }
-
-
 class SortVerifiable(Task):
     """The task `sort-verifiable`, described in the module.
 
@@ -150,7 +122,7 @@ class SortVerifiable(Task):
                 "exact": exact,
                 "position": position,
             },
-            probe=partial(probe, longest),
+            probe=partial(checked_measures, right=exact, tries=8, longest=longest),
         )
 
 
