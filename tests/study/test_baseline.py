@@ -56,7 +56,6 @@ def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeyp
     assert study.driver.charges.steps == 2 * (40 + 40 + 60)
     assert "120 steps beyond the budget" in result_text(result)
     assert result_dict(result)["beyond_budget_steps"] == 120
-    study.close()
 
 
 def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_goes_on(monkeypatch):
@@ -195,7 +194,6 @@ def test_a_search_that_goes_on_keeps_its_named_baselines(monkeypatch):
     run(study)
     origins = study.store.query("SELECT origin FROM proposals WHERE origin LIKE 'baseline %'")
     assert sorted(origins) == [("baseline bad one",), ("baseline paper",)]
-    study.close()
 
 
 def test_the_dry_run_counts_them():

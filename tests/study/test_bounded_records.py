@@ -27,7 +27,6 @@ def test_the_message_of_an_exception_is_cut_in_its_middle(monkeypatch, tmp_path)
     assert all(text.startswith("ValueError: begin") and text.endswith(" end") for text in cut)
     size = sum(len(body) for (body,) in study.store.query("SELECT body FROM event"))
     assert size < 100_000
-    study.close()
 
 
 def test_a_message_lists_a_few_of_many_metrics():

@@ -181,7 +181,6 @@ def test_a_finished_multi_fidelity_study_can_be_extended(tmp_path, optimizer, ke
     before = sum(run(study).counts.values())
     study.extend(16)
     assert sum(run(study).counts.values()) > before
-    study.close()
 
 
 def test_hours_end_the_search_but_not_what_is_running():
@@ -226,7 +225,6 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
         for event in (TestSeedsAdded(()), begun, finished):
             reopened.store.append(event)
     assert reopened.tables.hours() == pytest.approx(4.0)
-    reopened.close()
 
 
 # -- trainers that cannot continue -------------------------------------------------------------------------------------

@@ -47,7 +47,6 @@ def test_exploiting_what_was_not_kept_is_an_error(monkeypatch, tmp_path):
     )
     with pytest.raises(StudyError, match=r"segment 3\.0 continues 0\.0, which has no checkpoint"):
         run(study)
-    study.close()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,6 @@ def test_real_optimizers_never_miss_a_checkpoint(tmp_path, optimizer):
         study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NOT NULL")[0][0] > 2
     )
     assert on_disk(tmp_path / "study") == stored(study)
-    study.close()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,6 @@ def test_what_outlives_a_study_of_full_runs(monkeypatch, tmp_path, keep, test, k
     study = study_with(monkeypatch, spec, optimizer, folder=tmp_path / "study")
     run(study)
     assert set(on_disk(tmp_path / "study")) == set(stored(study)) == kept
-    study.close()
 
 
 def test_a_disk_budget_ends_the_session_and_can_be_raised(monkeypatch, tmp_path):
@@ -117,7 +114,6 @@ def test_a_disk_budget_ends_the_session_and_can_be_raised(monkeypatch, tmp_path)
     ):
         run(study)
     assert len(on_disk(tmp_path / "study")) == 4
-    study.close()
 
 
 def test_sweep_removes_what_a_kill_left_and_nothing_else(tmp_path):
@@ -133,7 +129,6 @@ def test_sweep_removes_what_a_kill_left_and_nothing_else(tmp_path):
     study = Study.open(tmp_path / "study")
     assert on_disk(tmp_path / "study") == sorted([".DS_Store", *good])
     assert (tmp_path / "study" / "study.yaml").is_file()  # where the link led
-    study.close()
 
 
 def test_collection_is_recorded_before_it_happens(monkeypatch, tmp_path):
@@ -163,7 +158,6 @@ def test_collection_is_recorded_before_it_happens(monkeypatch, tmp_path):
     study = at()
     assert not left & set(on_disk(tmp_path / "study"))
     run(study)
-    study.close()
 
 
 def test_a_moved_study_goes_on_from_its_checkpoints(monkeypatch, tmp_path):
@@ -184,7 +178,6 @@ def test_a_moved_study_goes_on_from_its_checkpoints(monkeypatch, tmp_path):
     assert trainer.segments[-1].parent.path == str(checkpoint_of(tmp_path / "there", "0.0"))
     assert result.incumbent.until == 100
     assert not (tmp_path / "here").exists()
-    study.close()
 
 
 def test_a_study_in_memory_saves_aside_and_cleans_up():

@@ -157,7 +157,6 @@ def test_the_parent_of_a_change_is_trained_again(monkeypatch, tmp_path, capsys, 
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == f"autorl: {again}"
     assert lines[0].startswith("autorl: checkpoint 0.0 is damaged") == (damage is flip)
-    study.close()
 
 
 def test_a_parent_that_gives_other_values_the_second_time_ends_the_study(monkeypatch, tmp_path):
@@ -170,7 +169,6 @@ def test_a_parent_that_gives_other_values_the_second_time_ends_the_study(monkeyp
         match=r"0\.0, trained again for its checkpoint, has other values than those recorded",
     ):
         run(study)
-    study.close()
 
 
 PBT = {
@@ -239,7 +237,6 @@ def test_a_folder_is_moved_only_when_nobody_reads_it_any_more(monkeypatch, tmp_p
     assert study.store.query("SELECT status FROM segments WHERE segment = ?", (reader.id,)) == [
         ("done",)
     ]
-    study.close()
 
 
 def test_exchanged_checkpoints_are_not_trained_on(tmp_path, capsys):

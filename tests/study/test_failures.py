@@ -107,7 +107,6 @@ def test_a_study_whose_cause_of_crashes_was_removed_goes_on(tmp_path):
         study = Study.open(tmp_path / "study", load)
     broken["reported"] = "eval_return"
     assert run(study).counts == {"scored": 8}, "the run that logged nothing is trained again"
-    study.close()
 
 
 def test_a_metric_that_is_missing_after_a_success_is_a_crash(monkeypatch):
@@ -140,7 +139,6 @@ def test_restarts_among_the_crashes_do_not_give_more_tries(tmp_path, stride):
         study.close()
         study = Study.open(tmp_path / "study", load)
     assert study.store.query("SELECT COUNT(*) FROM proposals") == [(3,)]
-    study.close()
 
 
 def test_nothing_scored_is_a_study_error(monkeypatch):
@@ -184,8 +182,6 @@ def test_a_disk_that_fails_while_saving_is_tried_again_then_ends_the_session(tmp
     assert tables(study) == tables(whole)
     assert study.driver.work.attempts._losses == {}
     assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(4,)]
-    study.close()
-    whole.close()
 
 
 def answering(error):
@@ -230,7 +226,6 @@ def test_a_disk_that_fails_the_driver_is_one_line(tmp_path, monkeypatch, harm, e
     study.close()
     study = Study.open(tmp_path / "study")
     run(study)
-    study.close()
 
 
 @settings(max_examples=15)

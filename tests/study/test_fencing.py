@@ -108,7 +108,6 @@ def test_a_late_worker_replaces_no_recorded_checkpoint(monkeypatch, tmp_path, wh
     assert verify(tmp_path / "study").problems == []
     study = halves(monkeypatch, tmp_path / "study")
     assert checkpoint_of(tmp_path / "study", "0.0").name == "0.0-1-1", "the late one is swept"
-    study.close()
 
 
 def test_an_outcome_of_an_earlier_session_counts_for_nothing(monkeypatch, tmp_path):
@@ -130,7 +129,6 @@ def test_an_outcome_of_an_earlier_session_counts_for_nothing(monkeypatch, tmp_pa
     assert study.driver.work.outcome_of("0.0").fence == Fence(2, 0)
     assert saved_segments(tmp_path / "study") == {"0.0"}, "what was left of session 1 is removed"
     assert finish(study) == whole(monkeypatch)
-    study.close()
 
 
 @pytest.mark.parametrize("name", ["99.0", "no segment\nat all"])
@@ -144,7 +142,6 @@ def test_an_outcome_of_no_segment_is_ignored(monkeypatch, tmp_path, capsys, name
     (event,) = ignored(study)
     assert (event.epoch, event.attempt, event.status) == (0, 0, "done")
     assert finish(study) == whole(monkeypatch)
-    study.close()
 
 
 def test_reports_of_attempts_that_do_not_live_are_noted(monkeypatch):
@@ -188,7 +185,6 @@ def test_the_first_good_outcome_wins_and_others_go(monkeypatch, tmp_path, winner
     assert [event.attempt for event in ignored(study)] == [1 - winner]
     assert work.outcome_of("0.0").fence == attempts[winner].fence
     assert finish(study) == whole(monkeypatch)
-    study.close()
 
 
 @pytest.mark.parametrize("fails", [Status.LOST, Status.TIMEOUT, Status.CRASH])
@@ -201,7 +197,6 @@ def test_of_two_attempts_the_good_one_counts(monkeypatch, tmp_path, fails, first
     study.record(train(study, attempts[1 - first_to_fail]))
     assert study.driver.work.outcome_of("0.0").status is Status.DONE
     assert finish(study) == whole(monkeypatch)
-    study.close()
 
 
 # -- lost workers ------------------------------------------------------------------------------------------------------
@@ -269,7 +264,6 @@ def test_hosts_are_counted_over_restarts(monkeypatch, tmp_path):
     study.run(executor=pool)
     assert study.driver.work.outcome_of("1.0").status is Status.LOST
     assert pool.losses == [("d", False)], "not tried again after the third host"
-    study.close()
 
 
 def test_a_segment_that_takes_down_workers_again_and_again_is_named(monkeypatch, tmp_path):
@@ -303,4 +297,3 @@ def test_a_name_that_a_lost_part_of_the_log_has_given_is_not_given_again(monkeyp
     assert later.exists()
     study.record(train(study, first))
     assert not later.exists()
-    study.close()

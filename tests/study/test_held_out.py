@@ -254,7 +254,6 @@ def test_added_test_seeds_keep_the_old_ones(tmp_path, reopen):
     assert len(run(study).test.seeds) == 7
     with pytest.raises(InputError, match="has 7 test seeds already"):
         study.add_test_seeds(7)
-    study.close()
 
 
 def test_added_test_seeds_avoid_the_tuning_seeds():
@@ -290,7 +289,6 @@ def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatc
     study.close()
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=noisy), tmp_path / "study")
     assert study.result() == after
-    study.close()
 
 
 def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):

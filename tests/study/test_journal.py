@@ -154,7 +154,6 @@ def test_added_test_seeds_leave_a_study_as_its_log_does(tmp_path):
     compared(study, seen)
     study.run()
     assert "tested" in seen
-    study.close()
 
 
 def test_a_lost_worker_and_a_hopeless_search_leave_a_study_as_its_log_does(tmp_path):
@@ -172,4 +171,3 @@ def test_a_lost_worker_and_a_hopeless_search_leave_a_study_as_its_log_does(tmp_p
     study.journal.record(BudgetExtended(0.0, (0, 2)))  # as with other code
     assert {"attempt", "failed", "gave_up", "budget"} <= set(seen)
     assert study.driver.budget.begun == 1
-    study.close()

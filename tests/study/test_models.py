@@ -60,7 +60,6 @@ def test_a_test_run_ends_at_the_step_of_its_score(monkeypatch, tmp_path):
     assert study.store.query(
         "SELECT environment_steps FROM runs WHERE seed_role = 'test' ORDER BY 1"
     ) == [(25.0,), (25.0,), (75.0,), (75.0,)]
-    study.close()
 
 
 def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(monkeypatch, tmp_path):
@@ -91,7 +90,6 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
         (50,),
     ]
     assert kept(study, 1)[100] == "1.100"
-    study.close()
 
 
 def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypatch, tmp_path):
@@ -108,7 +106,6 @@ def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypat
     study.extend(2)  # racing has used one run more than the budget had
     assert run(study).test.value == 0.4
     assert segments(study, "test") == [("0.100@75", 0, 75)]
-    study.close()
 
 
 def test_untested_the_incumbent_is_trained_to_its_step_again(monkeypatch, tmp_path):
@@ -132,17 +129,15 @@ def test_untested_the_incumbent_is_trained_to_its_step_again(monkeypatch, tmp_pa
     view.close()
     study, *_ = searched(*arguments, seeds={"tuning": 2, "test": 0})
     assert tables(study) == before
-    study.close()
 
 
 @pytest.mark.parametrize("keep", ["none", "top"])
 def test_without_test_seeds_what_keep_names_is_trained_to_its_step(monkeypatch, tmp_path, keep):
     changes = {"seeds": {"tuning": 1, "test": 0}, "keep": {"checkpoints": keep}, "test": {"top": 2}}
-    study, _, trainer = searched(monkeypatch, tmp_path / "s", peaked, 0.2, 0.9, 0.6, **changes)
+    _, _, trainer = searched(monkeypatch, tmp_path / "s", peaked, 0.2, 0.9, 0.6, **changes)
     assert [segment.id for segment in trainer.segments[3:]] == (
         [] if keep == "none" else ["1.0@75", "2.0@75"]
     )
-    study.close()
 
 
 # -- rows made up ------------------------------------------------------------------------------------------------------

@@ -152,7 +152,6 @@ def test_a_straggler_keeps_no_worker_idle_where_no_ask_reads_an_outcome():
     tuning = [segment for segment in executor.order if segment.seed < 100]
     assert tuning[-1] == "1.0", "all other proposals were trained meanwhile"
     assert executor.spans[59][0] < 1000
-    study.close()
 
 
 def test_a_search_that_fails_from_the_start_ends_with_the_same_table():

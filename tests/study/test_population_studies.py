@@ -90,7 +90,6 @@ def test_a_donors_checkpoint_is_there_when_it_is_copied_and_the_disk_stays_small
     assert members * 2 < most <= members * 2 * generations + 2, (
         "two generations of all members x 2 seeds, and the incumbent"
     )
-    study.close()
 
 
 @pytest.mark.parametrize(

@@ -139,9 +139,8 @@ def test_a_whole_checkpoint_that_no_event_names_is_not_deleted(tmp_path):
     before = names(folder / "checkpoints")
     backup(folder, tmp_path / "shorter", until=last - 1)
     shutil.copy(tmp_path / "shorter" / "study.sqlite", folder / "study.sqlite")
-    study = Study.open(folder)
+    Study.open(folder)
     assert names(folder / "checkpoints") == before
-    study.close()
 
 
 # -- a study file that was edited --------------------------------------------------------------------------------------
@@ -241,7 +240,6 @@ def test_a_folder_that_goes_away_ends_the_study_at_the_next_event(tmp_path, lose
     assert len(seen) >= 10
     assert "outcome" not in seen[10:]
     assert "\n" not in str(error.value)
-    study.close()
 
 
 # -- two drivers -------------------------------------------------------------------------------------------------------
@@ -270,8 +268,6 @@ def test_a_second_driver_on_a_disk_without_locks_ends_with_one_line(tmp_path, mo
     ):
         second.run()
     first.run()
-    for study in (first, second):
-        study.close()
 
 
 def test_two_events_that_were_exchanged_are_noticed(tmp_path):

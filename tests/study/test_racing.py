@@ -218,7 +218,6 @@ def test_a_new_seed_of_a_chain_has_the_same_cuts(tmp_path, optimizer):
         "a continued proposal grew"
     )
     assert all(len(set(cuts.values())) == 1 for cuts in grown.values())
-    study.close()
 
 
 def test_only_the_shared_seeds_are_compared():

@@ -37,7 +37,6 @@ def test_who_runs_a_study_and_who_reads_its_folder_have_one_result(tmp_path, cha
     study.close()
     view = open_view(tmp_path / "study")
     assert view.result() == result
-    view.close()
 
 
 def test_rows_say_what_a_study_did():
@@ -56,7 +55,6 @@ def test_rows_say_what_a_study_did():
     best = study.result().incumbent.proposal
     assert tables.tests()
     assert {row.seed for row in tables.tests() if row.proposal == best} == set(study.spec.plan.test)
-    study.close()
 
 
 def test_a_proposal_that_was_never_made_is_named():
@@ -68,15 +66,14 @@ def test_a_proposal_that_was_never_made_is_named():
         with pytest.raises(StudyError, match="proposal 99 is not in this study"):
             ask(99)
     assert dataclasses.asdict(record.spent)["begun"] == record.tables.count_begun()
-    study.close()
 
 
 # -- rows made up ------------------------------------------------------------------------------------------------------
 
 
-def record_of(hours_given=None, spec=None, **rows):
+def record_of(spec=None, **rows):
     """A record whose tables give these rows, by the name of what is asked."""
-    record = StudyRecord(spec or small_spec(), Store.in_memory(), None, hours_given)
+    record = StudyRecord(spec or small_spec(), Store.in_memory(), None)
     answers = {
         name: answer if callable(answer) else lambda *asked, answer=answer: answer
         for name, answer in rows.items()

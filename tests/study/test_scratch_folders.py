@@ -87,7 +87,6 @@ def test_segments_that_were_ended_leave_nothing(monkeypatch, tmp_path, kind):
         study.run(executor=pool)
     assert len(pool.seen) > 3, "others were running when the study gave up"
     assert hidden(tmp_path / "study") == []
-    study.close()
 
 
 def test_what_running_segments_write_counts_as_disk(monkeypatch, tmp_path):
@@ -97,4 +96,3 @@ def test_what_running_segments_write_counts_as_disk(monkeypatch, tmp_path):
     with pytest.raises(StudyError, match=r"over limits.disk_gb"):
         study.run(executor=Dying(Status.CRASH, size=400_000))
     assert hidden(tmp_path / "study") == []
-    study.close()

@@ -106,7 +106,6 @@ def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_p
     result = study.run()
     assert result.search_end is SearchEnd.BUDGET
     assert reasons(study) == [SearchEnd.TEST, SearchEnd.BUDGET]
-    study.close()
 
 
 def test_a_test_that_is_asked_for_when_the_budget_is_used_up_is_not_the_reason(tmp_path):
@@ -114,7 +113,6 @@ def test_a_test_that_is_asked_for_when_the_budget_is_used_up_is_not_the_reason(t
     study = Study.open(folder)
     assert (study.driver.ended, study.driver.budget.used) == (False, 1.0)
     assert study.run(search=False).search_end is SearchEnd.BUDGET
-    study.close()
 
 
 def test_every_page_says_it_where_one_looks(tmp_path):
@@ -128,7 +126,6 @@ def test_every_page_says_it_where_one_looks(tmp_path):
     assert ("search ended", text) in watched(view).facts
     rows = [row for block in result_blocks(view, result) for row in getattr(block, "rows", ())]
     assert ("search ended", "", text) in rows
-    view.close()
 
 
 def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
@@ -140,7 +137,6 @@ def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
     assert view.record.search_end is None
     stands = r"stopped because the first 3 proposals failed.*: go on with `autorl resume"
     assert re.search(stands, status_text(view))
-    view.close()
 
 
 def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
@@ -162,7 +158,6 @@ def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
     assert reasons(study, StudyFinished) == [SearchEnd.OPTIMIZER]
     study.add_test_seeds(2)
     assert study.run(search=False).search_end is SearchEnd.OPTIMIZER
-    study.close()
 
 
 # -- early, by what was reached ----------------------------------------------------------------------------------------

@@ -88,7 +88,6 @@ def test_tables_say_what_the_events_say(tmp_path, kind):
         with pytest.raises(StoppedError):
             study.run()
         assert_same(folder)
-    study.close()
 
 
 def test_status_and_best_replay_no_events(tmp_path, monkeypatch):
@@ -100,4 +99,3 @@ def test_status_and_best_replay_no_events(tmp_path, monkeypatch):
     view = open_view(folder)
     assert json.dumps(status_dict(view))
     assert len(candidates(view, 4)) == 4
-    view.close()

@@ -170,7 +170,6 @@ def test_scores_gaps_and_tables_are_those_of_the_tasks(tmp_path):
     trained = {SegmentId.parse(segment).seed: (name, seed) for segment, name, seed in SEEN}
     assert trained[10001] == ("T0.4", 1)
     assert trained[20102] == ("T0.9", 102)
-    study.close()
 
 
 def test_landscape_report_and_comparison_part_the_gap_as_the_result_does(tmp_path):
@@ -218,7 +217,6 @@ def test_a_seed_that_decides_is_the_mean_over_the_test_tasks(tmp_path):
     result = study.result()
     verdict = told_apart(study.spec, result.entries[0], result.default, 5)
     assert verdict.verdicts["first", "second"] in ("larger", "smaller", "equal")
-    study.close()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -253,7 +251,6 @@ def test_racing_adds_pairs_and_adaptive_a_seed_of_every_task(tmp_path):
     assert max(counts) > 2
     assert not any(count % 2 for count in counts), "every score is of both tasks"
     assert adaptive.driver.charges.steps <= 24 * 100
-    adaptive.close()
 
 
 def test_more_test_seeds_are_trained_on_every_task(tmp_path):
@@ -263,7 +260,6 @@ def test_more_test_seeds_are_trained_on_every_task(tmp_path):
     result = study.result()
     assert list(result.test.seeds) == [20100, 20101, 20102, 20103]
     assert len(result.tasks.scores[0].test.seeds) == 4
-    study.close()
 
 
 def test_without_test_tasks_the_result_is_of_new_seeds_on_all_tasks(tmp_path):
@@ -276,7 +272,6 @@ def test_without_test_tasks_the_result_is_of_new_seeds_on_all_tasks(tmp_path):
     assert result.test.interval.width < 0.2
     assert result.tasks.tasks is None
     assert result.gap == pytest.approx(result.tasks.seeds)
-    study.close()
 
 
 def test_a_failed_task_is_counted_on_that_task(tmp_path):
@@ -286,7 +281,6 @@ def test_a_failed_task_is_counted_on_that_task(tmp_path):
     assert [row.failed for row in result.tasks.scores] == [0, 0, 0, 3]
     assert len(result.test.seeds) == 3
     assert result.test.failed == 3
-    study.close()
 
 
 def test_the_frozen_file_holds_tasks_that_depend_on_no_other_file(tmp_path):

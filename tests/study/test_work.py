@@ -33,7 +33,6 @@ def test_the_head_of_a_chain_is_its_last_segment_that_ended(monkeypatch, tmp_pat
     study.record(train(study, second))
     assert (work.head(1, 0), work.head(0, 0)) == (SegmentId(1, 0), SegmentId(0, 0))
     assert work.continued() == set()
-    study.close()
 
 
 @pytest.mark.parametrize(
