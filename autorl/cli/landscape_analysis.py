@@ -206,10 +206,9 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
     if as_json:
         print_json(document(answer))
         return
-    label = "landscape" if len(answer.landscapes) == 1 else "landscapes"
-    named = ", ".join(answer.landscapes)
-    if len(answer.landscapes) >= 4:
-        named = str(len(answer.landscapes))
+    count = len(answer.landscapes)
+    label = "landscape" if count == 1 else "landscapes"
+    named = ", ".join(answer.landscapes) if count < 4 else count
     lines = {label: named, **answer.about}
     width = 2 + max(map(len, lines))
     for name, value in lines.items():

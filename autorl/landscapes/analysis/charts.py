@@ -248,6 +248,18 @@ def tunability(answer: Answer) -> Chart:
     return _chart(answer, "Tunability (best − median)", x, y, *marks)
 
 
+def card(answer: Answer) -> Chart:
+    curve = answer.detail["curve"]
+    names = tuple(curve["names"])
+    best = _line("best choice of them", curve, "tuned", "value", band=("low", "high"), names=names)
+    goal = curve.assign(value=0.95 * curve["value"].iloc[-1])
+    peak = _line("95 % of it with all tuned", goal, "tuned", "value", muted=True)
+    x = Axis("hyperparameters tuned for each environment")
+    return _chart(
+        answer, "What tuning for each environment gains", x, "normalised score", best, peak
+    )
+
+
 def transfer(answer: Answer) -> Chart:
     return _matrix(answer, "Regret of another environment's best configuration", str)
 

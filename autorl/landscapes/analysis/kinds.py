@@ -19,6 +19,7 @@ from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.landscapes.analysis import charts, scores
 from autorl.landscapes.analysis._answer import Answer, fitted, left_out, scored
+from autorl.landscapes.analysis.card import report_card
 from autorl.landscapes.analysis.forest import (
     dependence_surface,
     dependence_table,
@@ -34,6 +35,7 @@ from autorl.landscapes.analysis.tables import (
     common_seeds,
     final_scores,
     learning_curves,
+    paired_tables,
     phase_scores,
     task_table,
 )
@@ -519,13 +521,9 @@ def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
     choose, show = _chosen_and_shown(data, ask.asked)
-    # By configuration and environment: mean scores over the seeds of a role.
-    shown = task_table(data, show)
-    chosen = task_table(data, choose)
-    # A configuration may lack a score for some seed of one role: both tables need the same rows.
-    ids = np.intersect1d(shown.config_ids, chosen.config_ids)
-    tables = [table.values[np.searchsorted(table.config_ids, ids)] for table in (shown, chosen)]
-    best, regret, percentile = scores.transfer(*tables)
+    chosen, shown = paired_tables(data, (choose, show))
+    ids = shown.config_ids
+    best, regret, percentile = scores.transfer(shown.values, chosen.values)
     rows = [
         {
             "best_in": source,
@@ -549,6 +547,11 @@ def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     optimistic = "chosen and scored on the same seeds: regret at home is 0"
     notes = (optimistic,) if choose == show else ()
     return Answer(ask.kind, tuple(data), about, pd.DataFrame(rows), notes)
+
+
+@_kind(charts.card, "report card of an algorithm", landscapes=_PAIRS, at_step=False, chooses=True)
+def _card(data: Sequence[Dataset], ask: Question) -> Answer:
+    return report_card(data, *_chosen_and_shown(data, ask.asked))
 
 
 def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:

@@ -39,12 +39,11 @@ class Curves:
 
     Attributes:
         values: (n configurations, s seeds, e steps), larger is better, no NaN.
-        config_ids, seeds, steps: the axes.
+        config_ids, steps: the axes beside seeds.
     """
 
     values: Array
     config_ids: Integers
-    seeds: Integers
     steps: Integers
 
     @property
@@ -60,17 +59,22 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class TaskTable:
-    """Mean scores of the same configurations in several environments.
+    """Last scores of the same configurations in several environments.
 
     Attributes:
-        values: (n configurations, m environments), larger is better.
+        runs: of each environment (n configurations, s seeds), larger is better.
         config_ids: the rows.
         environments: the columns.
     """
 
-    values: Array
+    runs: list[Array]
     config_ids: Integers
     environments: list[str]
+
+    @property
+    def values(self) -> Array:
+        """Means over seeds, (n configurations, m environments)."""
+        return np.stack([runs.mean(axis=1) for runs in self.runs], axis=1)
 
 
 def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
@@ -172,16 +176,32 @@ def task_table(
     shared = shared if first is None else shared[shared < first]
     if len(shared) < 2:
         raise InputError("the landscapes have fewer than two complete configurations in common")
-    columns = []
+    runs = []
     for data, part, paired in zip(landscapes, parts, ids, strict=True):
         order = np.argsort(paired)
         rows = order[np.searchsorted(paired, shared, sorter=order)]
         # Before the mean: one run at -1e22, as PPO has on Brax, would decide it.
-        columns.append(_raised(part.final[rows], data, limits).mean(axis=1))
+        runs.append(_raised(part.final[rows], data, limits))
     # Several algorithms or copies on one environment: the id tells them apart.
     unique = len(set(environments)) == len(environments)
     labels = environments if unique else [data.manifest.id for data in landscapes]
-    return TaskTable(np.stack(columns, axis=1), shared, labels)
+    return TaskTable(runs, shared, labels)
+
+
+def paired_tables(landscapes: Sequence[Dataset], roles: Sequence[SeedSet]) -> list[TaskTable]:
+    """Tabulate configurations with all scores on the seeds of every role.
+
+    Raises:
+        InputError: as `task_table`.
+    """
+    tables = [task_table(landscapes, seeds) for seeds in roles]
+    # A configuration may lack a score for some seed of one role: both tables need the same rows.
+    ids = reduce(np.intersect1d, [table.config_ids for table in tables])
+    paired = []
+    for table in tables:
+        rows = np.searchsorted(table.config_ids, ids)
+        paired.append(TaskTable([runs[rows] for runs in table.runs], ids, table.environments))
+    return paired
 
 
 def phase_scores(
@@ -235,10 +255,9 @@ def best_curves(curves: Curves, ranked: Sequence[int]) -> tuple[pd.DataFrame, pd
     # The ranking asks for the seeds to choose on alone: some of it may have no whole curve to show.
     shown = [config_id for config_id in ranked if config_id in curves.config_ids][:_BEST]
     seeds = curves.values.shape[1]
-    # The share that each seed has of a resample. Student's t covers more of a mean, but reaches
-    # beyond what a return can be (`benchmarks/results/error_rates.md`).
-    rng = np.random.default_rng(0)
-    shares = rng.multinomial(seeds, np.full(seeds, 1 / seeds), _RESAMPLES) / seeds
+    # Student's t covers more of a mean, but reaches beyond what a return can be
+    # (`benchmarks/results/error_rates.md`).
+    shares = resample_shares(seeds)[1:]
     rows = []
     for place, config_id in enumerate(shown, 1):
         values = curves.values[np.searchsorted(curves.config_ids, config_id)]
@@ -252,6 +271,13 @@ def best_curves(curves: Curves, ranked: Sequence[int]) -> tuple[pd.DataFrame, pd
     quantiles.attrs |= {"configurations": len(means), "seeds": seeds}
     columns = ["place", "config_id", "step", "mean", "low", "high"]
     return pd.DataFrame(rows, columns=columns), quantiles
+
+
+def resample_shares(count: int) -> Array:
+    """Give each of `count` things its share, then that of resamples."""
+    equal = np.full(count, 1 / count)
+    drawn = np.random.default_rng(0).multinomial(count, equal, _RESAMPLES) / count
+    return np.vstack([equal, drawn])
 
 
 def unit_scores(scores: npt.ArrayLike) -> Array:
@@ -323,7 +349,6 @@ def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[
 def _complete(data: Dataset, seeds: SeedSet, steps: Integers, values: Array) -> Curves:
     """Keep the configurations with all values (configurations, seeds of the role, steps)."""
     grid = data.grid
-    chosen = grid.seed_positions(seeds)
     complete = ~np.isnan(values).any(axis=(1, 2))
     if not len(steps) or not complete.any():
         where = f"at step {grid.steps[steps[0]]}" if len(steps) == 1 else "at every step"
@@ -335,4 +360,4 @@ def _complete(data: Dataset, seeds: SeedSet, steps: Integers, values: Array) -> 
             f"no configuration has a score for every seed ({seeds}) {where}", file=str(data.path)
         )
     scores = data.manifest.objective.sign * values[complete]
-    return Curves(scores, grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps])
+    return Curves(scores, grid.config_ids[complete], grid.steps[steps])

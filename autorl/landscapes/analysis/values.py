@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from autorl.core.plain_text import number
 from autorl.core.types import InputError
+from autorl.landscapes.analysis.tables import Integers
 from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter, Space, unknown_key
 
@@ -24,15 +25,11 @@ _BINS = 8
 
 
 def performance_by_value(
-    space: Space,
-    configs: Sequence[Mapping[str, object]],
-    means: npt.ArrayLike,
-    name: str,
-    bins: int = _BINS,
+    space: Space, configs: Sequence[Mapping[str, object]], means: npt.ArrayLike, name: str
 ) -> pd.DataFrame:
     """Group the scores of configurations by the value of one hyperparameter.
 
-    A row per choice, or per bin: `bins` of equal width on the hyperparameter's scale, none wider
+    A row per choice, or per bin: 8 of equal width on the hyperparameter's scale, none wider
     than it takes (an integer with fewer values has a bin per value); then a row `inactive` if some
     configurations lack it. Columns: value (the choice, or "low..high"), low, high (of the values
     seen; None for choices), n, mean, sd, q25, median, q75, best, top_share (share of the best tenth
@@ -47,18 +44,7 @@ def performance_by_value(
         raise InputError(unknown_key(name, space.names), key="hyperparameter")
     scores = np.asarray(means, dtype=np.float64)
     item = space.hyperparameters[name]
-    n_bins = item.n_choices or bins
-    # An integer with fewer values has a bin for each: others would be empty whatever was drawn.
-    if item.type == "int":
-        lower, upper = item.bounds
-        n_bins = min(bins, int(upper - lower) + 1)
-    # Place -1 are the configurations without this hyperparameter.
-    places = np.array(
-        [
-            min(int(item.to_unit(config[name]) * n_bins), n_bins - 1) if name in config else -1
-            for config in configs
-        ]
-    )
+    places, n_bins = value_places(item, configs)
     # The best tenth and what ties with it; of few configurations the best one.
     top = scores >= np.sort(scores)[-max(1, len(scores) // 10)]
     rows = []
@@ -71,6 +57,22 @@ def performance_by_value(
             | {"top_share": float((top & members).sum() / top.sum())}
         )
     return pd.DataFrame(rows)
+
+
+def value_places(
+    item: Hyperparameter, configs: Sequence[Mapping[str, object]]
+) -> tuple[Integers, int]:
+    """Return the choice or bin of each configuration, and their number.
+
+    A configuration without this hyperparameter has the place -1.
+    """
+    n_bins = item.n_choices or _BINS
+    # An integer with fewer values has a bin for each: others would be empty whatever was drawn.
+    if item.type == "int":
+        lower, upper = item.bounds
+        n_bins = min(_BINS, int(upper - lower) + 1)
+    units = [item.to_unit(config[item.name]) if item.name in config else -1 for config in configs]
+    return np.clip(np.array(units) * n_bins, -1, n_bins - 1).astype(np.int64), n_bins
 
 
 def _label(item: Hyperparameter, place: int, members: Sequence[Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from analysis_samples import SPACE, write_sample
 
 from autorl.core.types import InputError
 from autorl.landscapes import analysis
+from autorl.landscapes.analysis import values
 from autorl.landscapes.analysis.tables import final_scores
 from autorl.landscapes.analysis.values import performance_by_value
 from autorl.landscapes.regression import configurations
@@ -29,8 +30,9 @@ def test_choices():
     assert table.top_share.sum() == pytest.approx(1.0)
 
 
-def test_bins_are_equal_on_the_scale():
-    table = performance_by_value(SPACE, CONFIGS, MEANS, "learning_rate", bins=4)
+def test_bins_are_equal_on_the_scale(monkeypatch):
+    monkeypatch.setattr(values, "_BINS", 4)
+    table = performance_by_value(SPACE, CONFIGS, MEANS, "learning_rate")
     for row, (low, high) in zip(
         table.itertuples(), [(1e-5, 1e-4), (1e-4, 1e-3), (1e-3, 1e-2), (1e-2, 1e-1)], strict=True
     ):
@@ -40,8 +42,9 @@ def test_bins_are_equal_on_the_scale():
         assert low <= row.low <= row.high < high
 
 
-def test_inactive_is_a_group_of_its_own():
-    table = performance_by_value(SPACE, CONFIGS, MEANS, "interval", bins=5)
+def test_inactive_is_a_group_of_its_own(monkeypatch):
+    monkeypatch.setattr(values, "_BINS", 5)
+    table = performance_by_value(SPACE, CONFIGS, MEANS, "interval")
     without = np.array([not config["target"] for config in CONFIGS])
     assert table["value"].iloc[-1] == "inactive"
     assert table.n.iloc[-1] == without.sum()
@@ -49,8 +52,9 @@ def test_inactive_is_a_group_of_its_own():
     assert table.n.sum() == 60
 
 
-def test_empty_groups_and_single_members():
-    table = performance_by_value(SPACE, CONFIGS[:2], MEANS[:2], "learning_rate", bins=50)
+def test_empty_groups_and_single_members(monkeypatch):
+    monkeypatch.setattr(values, "_BINS", 50)
+    table = performance_by_value(SPACE, CONFIGS[:2], MEANS[:2], "learning_rate")
     assert table.n.sum() == 2
     assert table["mean"].isna().sum() == 48
     assert table.sd.isna().all()
