@@ -241,8 +241,7 @@ def seeds_needed(runs: Array) -> int:
     count = runs.shape[1]
     noise = (runs.mean(axis=1), runs.std(axis=1, ddof=min(1, count - 1)), np.full(len(runs), count))
     scores = posterior(*noise).mean
-    order = np.argsort(-scores, kind="stable")
-    pair = [order[0], order[:_TENTH][-1]]
+    pair = np.argsort(-scores, kind="stable")[[0, min(_TENTH, len(runs)) - 1]]
     gap = max(1e-150, float(scores[pair[0]] - scores[pair[1]]))
     variance = float(count * (standard_errors(*noise)[pair] ** 2).sum())
     return math.ceil(min(max(_POWER * variance / gap**2, 2.0), _MOST_SEEDS))
@@ -255,9 +254,7 @@ def middle(values: Sequence[float], shares: Array) -> Array:
     return np.asarray(np.sort(values)[passed.argmax(axis=1)])
 
 
-def _with_intervals(
-    draws: Sequence[Array] | Array, **columns: Sequence[Any] | Array
-) -> pd.DataFrame:
+def _with_intervals(draws: npt.ArrayLike, **columns: Any) -> pd.DataFrame:
     """Tabulate the first of draws with the interval of those after."""
     import pandas as pd
 
