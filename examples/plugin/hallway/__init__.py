@@ -1,1 +1,1 @@
-"""A trainer and an optimizer for autorl, in a package of their own."""
+"""A trainer and three optimizers for autorl, in a package of their own."""
