@@ -141,16 +141,27 @@ def fresh(file: str | Path) -> Path:
     return target
 
 
-def optuna_distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution:
-    """Return Optuna's domain of the values themselves.
+def optuna_distribution(
+    item: Hyperparameter, *, by_place: bool = False
+) -> optuna.distributions.BaseDistribution:
+    """Return Optuna's domain of the values themselves, for those who read an exported study.
 
-    It is for those who read the exported study.
+    Scales that Optuna lacks become linear, ordered choices become unordered ones.
 
-    Scales that Optuna lacks become linear, ordered choices become unordered ones. Optimizers need
-    both kept, and translate in another way (`optimizers._optuna`).
+    Args:
+        item: the hyperparameter.
+        by_place: keeps both, as samplers need them: choices go by their number, and flipped-log
+            values by their place in the unit interval.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+    # By number: choices may be lists, and to Optuna True and 1 are the same choice.
+    if by_place and item.type == "categorical":
+        return CategoricalDistribution(tuple(range(item.n_choices)))
+    if by_place and item.type == "ordinal":
+        return IntDistribution(0, item.n_choices - 1)
+    if by_place and item.scale == "flipped_log":
+        return FloatDistribution(0.0, 1.0)
     if item.lower is not None and item.upper is not None and item.type == "float":
         return FloatDistribution(item.lower, item.upper, log=item.scale == "log")
     if item.lower is not None and item.upper is not None:

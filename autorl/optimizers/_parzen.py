@@ -82,14 +82,15 @@ class ParzenEstimator:
         """Rows of the members, ascending."""
         return np.flatnonzero(self._member)[1:]
 
-    def add(self, point: Sequence[float]) -> None:
-        """Add a row, from 1, which is no member yet."""
+    def add(self, point: Sequence[float]) -> int:
+        """Add a row, from 1, which is no member yet, and return it."""
         if self._length == len(self._member):
             for name in ("_member", "_points", "_gaps", "_normals", "_constants", "_factors"):
                 setattr(self, name, _doubled(getattr(self, name)))
             self._logs = {column: _doubled(logs) for column, logs in self._logs.items()}
         self._points[self._length] = point
         self._length += 1
+        return self._length - 1
 
     def enrol(self, row: int, member: bool) -> None:
         """Make a row a member, or none, which it was not before."""
@@ -211,6 +212,54 @@ class ParzenEstimator:
         point = close // n
         kernels = np.exp(logs.ravel()[close] - top[point])
         return np.asarray(np.log(np.bincount(point, kernels)) + top)
+
+
+class Feasibility:
+    """The probability that a run does not fail, by a density of failed runs and one of others.
+
+    Args:
+        items: hyperparameters that are active together.
+
+    Attributes:
+        needed: whether a run has failed.
+    """
+
+    def __init__(self, items: Sequence[Hyperparameter]) -> None:
+        self.needed = False
+        self._densities = ParzenEstimator(items), ParzenEstimator(items)  # of others, of failed
+        self._items = items
+        self._queue: list[tuple[int, Sequence[float], bool]] = []  # in no density yet
+        self._rows: dict[int, tuple[bool, int]] = {}  # by number: whether failed, and where
+
+    def end(self, number: int, places: Sequence[float], failed: bool) -> None:
+        """Take note of how a proposal ended, perhaps another way than before."""
+        self._queue.append((number, places, failed))
+        self.needed |= failed
+
+    def log_probability(self, units: Array) -> Array:
+        """Return logarithms of the probability at places in the unit cube, by Bayes' rule."""
+        points = self._points(units)
+        for number, places, failed in self._queue:
+            if number in self._rows:
+                before, row = self._rows[number]
+                self._densities[before].enrol(row, False)
+            density = self._densities[failed]
+            self._rows[number] = failed, density.add(self._points(np.array([places]))[0])
+            density.enrol(self._rows[number][1], True)
+        self._queue.clear()
+        counts = [np.ones(len(density.rows)) for density in self._densities]
+        of_others, of_failed = (
+            density.log_density(points, ones) + math.log(len(ones) + 1)
+            for density, ones in zip(self._densities, counts, strict=True)
+        )
+        return np.asarray(-np.logaddexp(0.0, of_failed - of_others))
+
+    def _points(self, units: Array) -> Array:
+        points = units - 0.5
+        for at, item in enumerate(self._items):
+            if item.type == "categorical":
+                points[:, at] = np.floor(units[:, at] * item.n_choices)
+        return points
 
 
 def weights_of_age(n: int) -> Array:

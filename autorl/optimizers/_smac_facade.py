@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from ConfigSpace import Configuration, ConfigurationSpace
 from smac import BlackBoxFacade, HyperparameterOptimizationFacade, Scenario
+from smac.acquisition.function import EI
 from smac.acquisition.maximizer import LocalSearch
 from smac.facade.abstract_facade import AbstractFacade
 from smac.main.exceptions import ConfigurationSpaceExhaustedException
@@ -36,11 +37,13 @@ def challengers(
     seed: int,
     model: str,
     most: int,
+    weigh: Callable[[np.ndarray], np.ndarray],
     counts: Sequence[int] | None = None,
 ) -> Iterator[Configuration]:
     """Yield what SMAC would run next, best first.
 
-    It is a function of the arguments: the cost of each configuration told is one of them. `counts`
+    It is a function of the arguments: the cost of each configuration told is one of them. `weigh`
+    gives the logarithms of what expected improvements at vectors are multiplied by. `counts`
     says how often each of them counts in the forest, None: once. SMAC's Gaussian process cannot
     weigh them.
 
@@ -62,9 +65,9 @@ def challengers(
             rows = (_row(configuration.get_array()) for configuration, _ in told)
             weights = dict(zip(rows, counts, strict=True))
         facade = (
-            _forest(scenario, most, len(told), weights)
+            _forest(scenario, most, weigh, len(told), weights)
             if model == "forest"
-            else _facade(BlackBoxFacade, scenario, most)
+            else _facade(BlackBoxFacade, scenario, most, weigh)
         )
         # One cost for each, that of all its seeds together.
         for configuration, cost in told:
@@ -103,7 +106,11 @@ def _row(vector: np.ndarray) -> bytes:
 
 
 def _forest(
-    scenario: Scenario, most: int, n: int, weights: Mapping[bytes, int] | None = None
+    scenario: Scenario,
+    most: int,
+    weigh: Callable[[np.ndarray], np.ndarray],
+    n: int,
+    weights: Mapping[bytes, int] | None = None,
 ) -> AbstractFacade:
     """Make SMAC's facade for hyperparameter optimization.
 
@@ -125,13 +132,14 @@ def _forest(
     )
     if isinstance(model, _WeightedForest) and weights is not None:
         model.weights = weights
-    return _facade(HyperparameterOptimizationFacade, scenario, most, model=model)
+    return _facade(HyperparameterOptimizationFacade, scenario, most, weigh, model=model)
 
 
 def _facade(
     kind: type[BlackBoxFacade | HyperparameterOptimizationFacade],
     scenario: Scenario,
     most: int,
+    weigh: Callable[[np.ndarray], np.ndarray],
     model: RandomForest | None = None,
 ) -> AbstractFacade:
     """Make SMAC's facade of a kind, without its design and seeds."""
@@ -143,6 +151,7 @@ def _facade(
     )
     return kind(
         scenario,
+        acquisition_function=_Weighed(weigh, log=model is not None),
         acquisition_maximizer=maximizer,
         initial_design=kind.get_initial_design(scenario, n_configs=0),  # ours was run before
         intensifier=kind.get_intensifier(scenario, max_config_calls=1),
@@ -151,6 +160,17 @@ def _facade(
         logging_level=False,  # otherwise SMAC configures the logging of the whole process
         model=model,
     )
+
+
+class _Weighed(EI):
+    """Expected improvement times a weight, of the logarithm of costs if they are told so."""
+
+    def __init__(self, weigh: Callable[[np.ndarray], np.ndarray], log: bool) -> None:
+        super().__init__(log=log)
+        self._weigh = weigh
+
+    def _compute(self, X: np.ndarray) -> np.ndarray:  # noqa: N803 - SMAC's name
+        return np.asarray(super()._compute(X) * np.exp(self._weigh(X))[:, None])
 
 
 class _OrderedLocalSearch(LocalSearch):

@@ -249,6 +249,7 @@ class BaseOptimizer(ABC, Generic[O]):
             seeds is impossible.
         learns: new configurations are meant to come from observed scores, after a start-up. Such an
             optimizer sets `Proposal.informed` where they do.
+        reads_priors: draws configurations, or makes a model, by the priors of the space.
         lag_free: how many proposals are in flight does not change what is proposed, or only what a
             generation knows of itself: there is nothing to gain by waiting for scores.
         search_kind: what decides which configurations are trained; see `SearchKind`.
@@ -263,6 +264,7 @@ class BaseOptimizer(ABC, Generic[O]):
     multi_objective: ClassVar[bool] = False
     partial: ClassVar[bool] = False
     learns: ClassVar[bool] = False
+    reads_priors: ClassVar[bool] = True
     lag_free: ClassVar[bool] = False
     search_kind: ClassVar[SearchKind] = "search"
     resolved: ClassVar[tuple[str, ...]] = ()
@@ -347,6 +349,8 @@ class BaseOptimizer(ABC, Generic[O]):
 
     def cautions(self) -> tuple[str, ...]:
         """Say what a user had better know before the study starts."""
+        if self.problem.space.has_priors and not self.reads_priors:
+            return ("this optimizer does not read the priors of the space",)
         return ()
 
     def planned_configurations(self) -> int | None:
@@ -415,6 +419,24 @@ class BaseOptimizer(ABC, Generic[O]):
             if config not in self.history.configs:
                 break
         return config
+
+    def _repaired(
+        self,
+        config: Config,
+        rng: np.random.Generator,
+        maker: str,
+        meta: Mapping[str, object] | None = None,
+        *,
+        informed: bool = False,
+    ) -> Proposal:
+        """Propose the repaired configuration, or a random one for a repeat."""
+        config = self.problem.space.repair(config, rng)
+        how = "repaired"
+        # A repeat would be trained on the same seeds and teach nothing.
+        if config in self.history.configs:
+            how = "at random: its choice was proposed before"
+            config = self._sampled(rng)
+        return self._propose(config, f"{maker}, {how}", meta, informed=informed)
 
     @abstractmethod
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:

@@ -49,8 +49,9 @@ from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.de import point_of
 from autorl.optimizers.hyperband import EARLY, may_go_on
-from autorl.optimizers.priors.mapping import moved, places_of
+from autorl.optimizers.priors.mapping import moved, places_of, searched
 from autorl.optimizers.priors.packed import Array
+from autorl.space.prior import log_prior
 
 MOST = 256  # observations a model is conditioned on: the front and the latest
 FEWEST = 2  # scores a process is fitted to
@@ -221,6 +222,8 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
             if candidate.parent is not None:
                 start = self.history[candidate.parent].proposal.until
             unpaid.append((candidate.until - start) / candidate.until)
+        places = places_of(self.problem.space, [candidate.config for candidate in candidates])
+        improvement += log_prior(searched(self.problem.space), places, len(self.history))
         return np.asarray(improvement - 0.5 * ((cost - aim) / width) ** 2 - np.log(unpaid))
 
     def _model(self, objective: int) -> Model:

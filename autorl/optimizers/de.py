@@ -209,7 +209,7 @@ def new_point(
             mutant = mutate(parents, options.scale, rng)
             drawn = cross(space, target, mutant, options.crossover, rng)
         else:
-            drawn = rng.random(len(space.names))
+            drawn = space.draw_place(rng)
         config = space.decode(drawn, rng)
         if config not in tried:
             break

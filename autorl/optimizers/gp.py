@@ -15,7 +15,8 @@ drawn for it (ParEGO, Knowles 2006).
 
 *Outcome constraints*: each has a process of its own, of normal scores, and the logarithms of the
 probabilities that they are kept are added. Failed runs have the worst violation. As long as nothing
-is feasible these probabilities decide alone.
+is feasible these probabilities decide alone. Priors of the space are added
+too, and count less and less.
 
     scores 1, 2, 5; constraint -1, 0.5, -2; 4 in flight
     best = max of the expected scores of runs 0, 2 and 4
@@ -32,8 +33,9 @@ from autorl.core.types import Config, Event, Proposal, Proposed
 from autorl.optimizers import process
 from autorl.optimizers._startup import StartedOptimizer, StartupOptions
 from autorl.optimizers.base import Problem, Record, seed_counts
-from autorl.optimizers.priors.mapping import categories_of, config_at, moved, places_of
+from autorl.optimizers.priors.mapping import categories_of, config_at, moved, places_of, searched
 from autorl.optimizers.priors.packed import Array
+from autorl.space.prior import log_prior
 
 BEST = 32  # results the process is made of, beside the latest
 LATEST = 160
@@ -117,6 +119,7 @@ class GP(StartedOptimizer[StartupOptions]):
             total = np.zeros(len(at))
             if best > -np.inf:
                 total += process.log_improvement(*score.at(at), best)
+            total += log_prior(searched(self.problem.space), places, len(self.history))
             for limit, bound in limited:
                 mean, deviation = limit.at(at)
                 total += log_ndtr((bound - mean) / deviation)

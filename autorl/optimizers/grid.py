@@ -35,6 +35,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
     multi_objective = True
     lag_free = True
     search_kind = "design"
+    reads_priors = False
     done_text = "has tried every point of its grid"
     takes_enqueued = False
 

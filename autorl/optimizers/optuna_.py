@@ -26,12 +26,12 @@ from autorl.core.plain_values import plain
 from autorl.core.plugins import named_class
 from autorl.core.quiet import quieted
 from autorl.core.types import Config, Failed, InputError, Proposal, ProposalId
+from autorl.landscapes.export import optuna_distribution
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
 from autorl.space import Hyperparameter
 
 if TYPE_CHECKING:
     import numpy as np
-    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
 
@@ -54,6 +54,7 @@ class Optuna(BaseOptimizer[OptunaOptions]):
     search_kind = "search"
     multi_objective = True
     learns = True
+    reads_priors = False
 
     def __init__(self, problem: Problem, options: OptunaOptions) -> None:
         super().__init__(problem, options)
@@ -68,7 +69,7 @@ class Optuna(BaseOptimizer[OptunaOptions]):
         self._arguments: dict[str, Any] = plain(options.kwargs or {})
         self._trials: dict[ProposalId, tuple[Record, FrozenTrial]] = {}  # a cache
         self._distributions = {
-            name: distribution_of(item)
+            name: optuna_distribution(item, by_place=True)
             for name, item in problem.space.hyperparameters.items()
             if item.type != "constant"
         }
@@ -95,12 +96,7 @@ class Optuna(BaseOptimizer[OptunaOptions]):
             config, meta = self._draft(int(rng.integers(2**31)))
             if space.is_valid(config) and config not in self.history.configs:
                 return self._propose(config, name, meta, informed=informed)
-        config = space.repair(config, rng)
-        name = f"{name}, repaired"
-        if config in self.history.configs:
-            name = f"{name}, at random: its choice was proposed before"
-            config = self._sampled(rng)
-        return self._propose(config, name, meta, informed=informed)
+        return self._repaired(config, rng, name, meta, informed=informed)
 
     def _draft(self, seed: int) -> tuple[Config, dict[str, Any]]:
         """Let a new sampler fill in a trial, perhaps an invalid one.
@@ -187,27 +183,6 @@ def _numbers(attributes: Mapping[str, Any]) -> dict[str, Any]:
         return all(isinstance(part, int | float) for part in parts)
 
     return {key: value for key, value in attributes.items() if is_plain(value)}
-
-
-def distribution_of(hyperparameter: Hyperparameter) -> BaseDistribution:
-    """Make Optuna's counterpart of a hyperparameter.
-
-    Flipped-log values lie in the unit interval, choices go by index.
-    """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    # By index: choices may be lists, and to Optuna True and 1 are the same choice.
-    if hyperparameter.type == "categorical":
-        return CategoricalDistribution(tuple(range(len(hyperparameter.choices))))
-    if hyperparameter.type == "ordinal":
-        return IntDistribution(0, len(hyperparameter.choices) - 1)
-    if hyperparameter.scale == "flipped_log":
-        return FloatDistribution(0.0, 1.0)
-    lower, upper = hyperparameter.bounds
-    log = hyperparameter.scale == "log"
-    if hyperparameter.type == "int":
-        return IntDistribution(int(lower), int(upper), log=log)
-    return FloatDistribution(lower, upper, log=log)
 
 
 def encode(hyperparameter: Hyperparameter, value: object) -> Any:

@@ -66,6 +66,7 @@ class Phases(BaseOptimizer[PhasesOptions]):
     population_based = True
     lag_free = True
     search_kind = "phased_design"
+    reads_priors = False
     takes_enqueued = False
 
     def __init__(self, problem: Problem, options: PhasesOptions) -> None:

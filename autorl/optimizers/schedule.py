@@ -47,6 +47,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
     partial = True
     lag_free = True
     search_kind = "schedule"
+    reads_priors = False
     takes_enqueued = False
 
     def __init__(self, problem: Problem, options: ScheduleOptions) -> None:

@@ -22,7 +22,8 @@ from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from autorl.core.types import Config, Event, Proposal, Proposed
+from autorl.core.types import Config, Event, Failed, Proposal, Proposed
+from autorl.optimizers._parzen import Feasibility
 from autorl.optimizers.base import (
     BaseOptimizer,
     Problem,
@@ -32,8 +33,10 @@ from autorl.optimizers.base import (
     seed_counts,
     violation,
 )
+from autorl.optimizers.priors.mapping import places_of, searched
 from autorl.optimizers.sobol import SKIPS, SobolOptions, SobolSearch
-from autorl.space.configspace import from_configuration, to_configuration
+from autorl.space.configspace import from_configuration, places_of_vectors, to_configuration
+from autorl.space.prior import log_prior
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,6 +132,8 @@ class SMAC(BaseOptimizer[SMACOptions]):
 
     def _from_design(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
+        if space.has_priors:
+            return self._propose(self._sampled(rng), "smac, start-up")
         for index in range(self._index, self._index + SKIPS):
             config = space.from_unit(self._design.point(index))
             if space.is_valid(config) and config not in self.history.configs:
@@ -177,10 +182,22 @@ class SMAC(BaseOptimizer[SMACOptions]):
         counts = None
         if self.problem.weigh_seeds:
             counts = seed_counts(record for record, _ in records_and_costs)
+        items = searched(space)
+        feasibility = Feasibility(items)
+        ended = [record for record in fit.records if record.result is not None]
+        places = places_of(space, [record.proposal.config for record in ended])
+        for record, place in zip(ended, places, strict=True):
+            feasibility.end(record.id, place, isinstance(record.result, Failed))
+
+        def weigh(vectors: np.ndarray) -> np.ndarray:
+            units = places_of_vectors(items, self._exported, vectors)
+            total = log_prior(items, units, len(fit.records))
+            return total + feasibility.log_probability(units) if feasibility.needed else total
+
         proposed = {record.proposal.config for record in fit.records}
         draws = max(DRAWS, 4 * self._serves(fit))
         model = self.options.model
-        stream = bridge.challengers(self._exported, results, fit.seed, model, draws, counts)
+        stream = bridge.challengers(self._exported, results, fit.seed, model, draws, weigh, counts)
         for configuration in islice(stream, draws):
             config = from_configuration(space, configuration)
             # Some rules cannot be said in ConfigSpace, so SMAC's challengers may break them.

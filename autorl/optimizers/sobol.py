@@ -39,6 +39,7 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
     multi_objective = True
     lag_free = True
     search_kind = "design"
+    reads_priors = False
 
     def __init__(self, problem: Problem, options: SobolOptions) -> None:
         super().__init__(problem, options)

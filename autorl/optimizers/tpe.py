@@ -13,7 +13,7 @@ other. Hyperparameters that are active under conditions have densities of their 
     ask -> of 24 draws around 0.5 the one farthest from the bad, such as 0.55
 
 Once runs have failed, the ratio becomes an expected improvement, times the probability that a run
-at the candidate does not fail.
+at the candidate does not fail. Priors of the space weigh the ratio, and count less and less.
 
 The formulas are those of Optuna's TPESampler (multivariate, group, constant_liar), except that
 failed runs come last, whatever constraints others break, and that of a front with several
@@ -36,9 +36,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autorl.core.types import Config, Event, Failed, Proposal, ProposalId, Proposed
-from autorl.optimizers._parzen import Array, ParzenEstimator, weights_of_age
+from autorl.optimizers._parzen import Array, Feasibility, ParzenEstimator, weights_of_age
 from autorl.optimizers._startup import StartedOptimizer, StartupOptions
 from autorl.optimizers.base import Problem, option, seed_counts, violation
+from autorl.space.prior import log_prior
 from autorl.statistics.fronts import crowded_order
 
 if TYPE_CHECKING:
@@ -90,19 +91,14 @@ class TPE(StartedOptimizer[TPEOptions]):
             counts = {record.id: count for record, count in pairs}
         units = np.full((self.options.candidates, len(space.names)), 0.5)
         for group in self._groups:
-            drawn = group.candidates(good, counts, rng, len(units))
+            drawn = group.candidates(good, counts, rng, len(units), len(self.history))
             units = units[: len(drawn)]
             units[:, group.places] = drawn
         for unit in units:
             config = space.from_unit(unit)
             if config not in self.history.configs and not space.violated(config):
                 return self._propose(config, "tpe", informed=True)
-        repaired = space.repair(space.from_unit(units[0]), rng)
-        if repaired not in self.history.configs:
-            return self._propose(repaired, "tpe, repaired", informed=True)
-        # A repeat would be trained on the same seeds and teach nothing.
-        origin = "tpe, at random: its choice was proposed before"
-        return self._propose(self._sampled(rng), origin, informed=True)
+        return self._repaired(space.from_unit(units[0]), rng, "tpe", informed=True)
 
     def _good(self) -> list[ProposalId]:
         """List the good results."""
@@ -124,8 +120,9 @@ class TPE(StartedOptimizer[TPEOptions]):
         superseded = self._ranks.pop(event.proposal, None)
         if superseded is not None:
             del self._ranked[bisect_left(self._ranked, superseded)]
+        config = self.history[event.proposal].proposal.config
         for group in self._groups:
-            group.end(event.proposal, failed=isinstance(event, Failed))
+            group.end(event.proposal, config, isinstance(event, Failed))
         if event.values:
             broken = violation(self.history[event.proposal])
             loss = -event.values[0] if self.problem.n_objectives == 1 else 0.0
@@ -154,23 +151,21 @@ class _Group:
         self._rows: dict[ProposalId, int] = {}
         self._good: set[int] = set()
         self.densities = ParzenEstimator(self._items), ParzenEstimator(self._items)
-        self._ended: dict[int, bool] = {}  # whether failed, by row
-        self._outcomes = ParzenEstimator(self._items), ParzenEstimator(self._items)
-        self._enrolled: dict[int, bool] = {}
+        self.feasibility = Feasibility(self._items)
 
     def add(self, number: ProposalId, config: Config) -> None:
         """Take note of a proposal, as bad, that has the hyperparameters."""
         if self._items[0].name in config:
-            row = self._rows[number] = len(self._rows) + 1
             point = self.point(config)
-            for density in (*self.densities, *self._outcomes):
-                density.add(point)
-            self.densities[1].enrol(row, True)
+            rows = [density.add(point) for density in self.densities]
+            self._rows[number] = rows[1]
+            self.densities[1].enrol(rows[1], True)
 
-    def end(self, number: ProposalId, *, failed: bool) -> None:
-        """Take note of how a proposal ended."""
+    def end(self, number: ProposalId, config: Config, failed: bool) -> None:
+        """Take note of how a proposal ended, if it has the hyperparameters."""
         if number in self._rows:
-            self._ended[self._rows[number]] = failed
+            places = [item.to_unit(config[item.name]) for item in self._items]
+            self.feasibility.end(number, places, failed)
 
     def point(self, config: Config) -> list[float]:
         """Return where a configuration lies for the densities."""
@@ -187,6 +182,7 @@ class _Group:
         counts: Mapping[ProposalId, int] | None,
         rng: np.random.Generator,
         count: int,
+        proposals: int,
     ) -> Array:
         """Draw places in the unit cube, the most promising first.
 
@@ -195,6 +191,7 @@ class _Group:
             counts: what each counts; None: all the same.
             rng: of the draws.
             count: of the places.
+            proposals: made so far.
 
         Returns:
             Shape (n, d), with n below `count` where few are valid.
@@ -212,29 +209,14 @@ class _Group:
                 weight *= of_rows[density.rows]
         points = self._valid(lambda: likely.draw(rng, count, weights[0]))
         ratio = likely.log_density(points, weights[0]) - unlikely.log_density(points, weights[1])
-        if any(self._ended.values()):
+        units = self._units(points)
+        if self.feasibility.needed:
             # Expected improvement is proportional to this (Bergstra et al. 2011, equation 3).
-            ratio = -np.log(GOOD + (1 - GOOD) * np.exp(-ratio)) + self._log_feasible(points)
+            ratio = -np.log(GOOD + (1 - GOOD) * np.exp(-ratio))
+            ratio += self.feasibility.log_probability(units)
+        ratio += log_prior(self._items, units, proposals)
         # Rounded: processors differ in the last digits.
-        return self._units(points[np.argsort(-np.round(ratio, 9), kind="stable")])
-
-    def _log_feasible(self, points: Array) -> Array:
-        """Return logarithms of the probability that a run does not fail.
-
-        Bayes' rule, of a density of failed runs at each point and one of the others.
-        """
-        changed = {row: how for row, how in self._ended.items() if self._enrolled.get(row) != how}
-        for row, failed in changed.items():
-            if row in self._enrolled:
-                self._outcomes[not failed].enrol(row, False)
-            self._outcomes[failed].enrol(row, True)
-        self._enrolled |= changed
-        counts = [np.ones(len(density.rows)) for density in self._outcomes]
-        of_others, of_failed = (
-            density.log_density(points, ones) + math.log(len(ones) + 1)
-            for density, ones in zip(self._outcomes, counts, strict=True)
-        )
-        return np.asarray(-np.logaddexp(0.0, of_failed - of_others))
+        return units[np.argsort(-np.round(ratio, 9), kind="stable")]
 
     def _valid(self, draw: Callable[[], Array]) -> Array:
         """Draw until as many are valid, or return all if none is."""

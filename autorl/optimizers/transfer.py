@@ -8,7 +8,7 @@ weighted mean over tasks: a greedy portfolio. Tasks of the study's own family of
 most.
 
 *Plain search*: the largest upper confidence bound by a Gaussian process of the study's own
-results, at first a random draw.
+results, at first a random draw; both by the priors of the space, if it has any.
 
 The prior's share of the proposals is Phi(2 min(z_hits, z_agreement)), at most 0.65. Each z is the
 mean of a belief in its standard deviations: the prior's proposals are among the best quarter more
@@ -39,13 +39,13 @@ from autorl.optimizers.base import BaseOptimizer, Problem, Record, Surroundings,
 from autorl.optimizers.model_share import PORTFOLIO
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, gains
-from autorl.optimizers.priors.mapping import categories_of, config_at, moved, places_of
+from autorl.optimizers.priors.mapping import categories_of, config_at, moved, places_of, searched
 from autorl.optimizers.priors.packed import Array
 from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, check_sources, gather
-from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
 from autorl.optimizers.priors.trust import Trust, agreement, difference, hits
 from autorl.optimizers.process import Process, normal_scores, rows_of
+from autorl.space.prior import log_prior
 from autorl.store.events import ENQUEUED
 
 if TYPE_CHECKING:
@@ -75,9 +75,6 @@ class TransferOptions:
     )
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"
-    )
-    beliefs: Mapping[str, Any] | None = option(
-        None, "of hyperparameters, as {learning_rate: {centre: 3.0e-4, confidence: 0.8}}"
     )
     startup: int = option(4, "proposals, and scores, before results are evidence", minimum=1)
 
@@ -137,18 +134,11 @@ class Transfer(BaseOptimizer[TransferOptions]):
         """
         prior = options.get("prior", AUTO)
         check_sources(prior, _PRIOR_KEY, "a prior", _WORDS)
-        beliefs = options.get("beliefs")
-        if options.get("prior_data") is not None or (prior == NONE and not beliefs):
+        if options.get("prior_data") is not None or prior == NONE:
             return options
         gathered = gather(prior, surroundings, _PRIOR_KEY)
-        space = surroundings.space
-        if isinstance(beliefs, Mapping) and beliefs:
-            check_beliefs(beliefs, space)
-            algorithm = ", ".join(surroundings.algorithms)
-            table = stated_table(beliefs, space, algorithm, surroundings.environment or "")
-            gathered.groups.append([table])
         named = not isinstance(prior, str)
-        made = fitted_prior(gathered, space, surroundings.environment, named=named)
+        made = fitted_prior(gathered, surroundings.space, surroundings.environment, named=named)
         return {**options, "prior_data": made.to_dict()}
 
     @classmethod
@@ -274,7 +264,9 @@ class Transfer(BaseOptimizer[TransferOptions]):
         order = np.argsort(-process.mean(rows_of(space, units)), kind="stable")
         candidates = self._candidates(units[order], rng)
         mean, deviation = process.at(rows_of(space, candidates))
-        for row in np.argsort(-(mean + CONFIDENCE * deviation), kind="stable"):
+        bound = mean + CONFIDENCE * deviation
+        bound += log_prior(searched(space), candidates, len(self.history))
+        for row in np.argsort(-bound, kind="stable"):
             config = config_at(space, candidates[row])
             if config not in self.history.configs and not space.violated(config):
                 return config
@@ -313,8 +305,7 @@ def _prior_of(options: TransferOptions, space: Space) -> StudyPrior:
     Raises:
         InputError: landscapes are named and were not looked up, or the content was changed.
     """
-    named = options.prior not in _WORDS or options.beliefs
-    if options.prior_data is None and not named:
+    if options.prior_data is None and options.prior in _WORDS:
         return StudyPrior(searched_names(space))
     if options.prior_data is None:
         message = "landscapes are looked up when a study file is read: `prior_data` is missing"

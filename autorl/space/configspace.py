@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autorl.core.types import Config
 from autorl.space.canonical import canonical_json, frozen
@@ -83,6 +86,27 @@ def from_configuration(space: SpaceCore, configuration: Mapping[str, object]) ->
     return Config(values)
 
 
+def places_of_vectors(
+    items: Sequence[Hyperparameter],
+    exported: ConfigSpace.ConfigurationSpace,
+    vectors: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Convert vectors of its ConfigSpace to places in the unit cube.
+
+    An inactive hyperparameter is at its default.
+    """
+    names = list(exported)
+    columns = []
+    for item in items:
+        column = vectors[:, names.index(exported_name(item))]
+        if item.choices:
+            column = (column + 0.5) / item.n_choices
+        elif item.scale == "flipped_log":
+            column = 1.0 - column
+        columns.append(np.where(np.isnan(column), item.to_unit(item.default), column))
+    return np.array(columns).T
+
+
 def exported_name(item: Hyperparameter) -> str:
     """Name a hyperparameter in the ConfigSpace."""
     return item.name + ONE_MINUS if item.scale == "flipped_log" else item.name
@@ -123,6 +147,8 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
 
     name = exported_name(item)
     meta: dict[Hashable, Any] = {"changeable": True} if item.changeable else {}
+    if item.prior is not None:
+        meta["prior"] = dict(item.prior)
     if not item.numeric and not _is_native(item):
         meta["json"] = True  # for the way back: the choices are JSON text
     default = exported_value(item, item.default)

@@ -43,7 +43,8 @@ def from_configspace(source: ConfigSpace.ConfigurationSpace) -> Space:
 def _import_hyperparameter(item: Any) -> Hyperparameter:
     kind = type(item).__name__
     meta = item.meta or {}
-    options = {"default": frozen(item.default_value), "changeable": bool(meta.get("changeable"))}
+    options: dict[str, Any] = {name: meta.get(name) for name in ("changeable", "prior")}
+    options |= {"default": frozen(item.default_value), "changeable": bool(options["changeable"])}
 
     def read(value: object) -> Any:
         value = frozen(value)

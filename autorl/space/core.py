@@ -16,6 +16,7 @@ from autorl.core.types import Config, InputError
 from autorl.space.canonical import canonical_json, jsonable, sha256
 from autorl.space.hierarchy import active_part, parents_first
 from autorl.space.hyperparameter import Hyperparameter
+from autorl.space.prior import believed_place
 from autorl.space.rules import check_constants
 from autorl.space.tree import Forbidden, Rule
 
@@ -39,6 +40,7 @@ class SpaceCore:
     Attributes:
         names: every hyperparameter, in the order of vectors.
         hyperparameters: by name, in the same order.
+        has_priors: whether any hyperparameter has a prior.
         changeable: hyperparameters that population-based training may alter while a run goes on.
         missing: names in constraints that still need a number: see `with_constants`.
 
@@ -60,6 +62,7 @@ class SpaceCore:
         self.names: tuple[str, ...] = tuple(self.hyperparameters)
         self.conditions: Mapping[str, Rule] = dict(conditions)
         self.forbidden: tuple[Forbidden, ...] = tuple(forbidden)
+        self.has_priors = any(item.prior is not None for item in self.hyperparameters.values())
         self.changeable: frozenset[str] = frozenset(
             name for name, item in self.hyperparameters.items() if item.changeable
         )
@@ -87,7 +90,7 @@ class SpaceCore:
         return self.active_part(self._defaults)
 
     def sample(self, rng: np.random.Generator) -> Config:
-        """Draw a valid configuration, uniform in the unit cube, by rejection.
+        """Draw a valid configuration, at a place of `draw_place`, by rejection.
 
         Raises:
             InputError: none of `MAX_TRIES` draws is valid.
@@ -102,13 +105,26 @@ class SpaceCore:
         return config
 
     def try_sample(self, rng: np.random.Generator, tries: int) -> Config | None:
-        """Draw a valid configuration in at most `tries` uniform draws, or None."""
+        """Draw a valid configuration in at most `tries` draws, or None."""
         self._require_constants()
         for _ in range(tries):
-            config = self.from_unit(rng.random(len(self.names)))
+            config = self.from_unit(self.draw_place(rng))
             if not self.violated(config):
                 return config
         return None
+
+    def draw_place(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw a place in the unit cube, shape (n,).
+
+        It is uniform; with priors every second one is drawn by them, and a search that they
+        mislead needs at most twice the draws.
+        """
+        units = rng.random(len(self.names))
+        if self.has_priors and rng.random() < 0.5:
+            items = self.hyperparameters.values()
+            pairs = zip(items, units.tolist(), strict=True)
+            units = np.array([believed_place(item, unit) for item, unit in pairs])
+        return units
 
     def is_valid(self, config: Mapping[str, object]) -> bool:
         """Tell whether `check` accepts `config`."""

@@ -15,13 +15,15 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 from autorl.core.plain_text import shown
-from autorl.core.types import InputError
+from autorl.core.types import FrozenMap, InputError
 from autorl.space.canonical import canonical_json, frozen, spelled
 
 Kind: TypeAlias = Literal["float", "int", "categorical", "ordinal", "constant"]
 Scale: TypeAlias = Literal["linear", "log", "flipped_log"]
 KINDS: tuple[str, ...] = get_args(Kind)
 SCALES: tuple[str, ...] = get_args(Scale)
+CONFIDENCES = {"low": 0.5, "medium": 0.25, "high": 0.125}
+"""Deviation of a prior in parts of the range, and what another choice counts beside its centre."""
 UNSET: Any = object()  # None may be a choice, and the default
 _RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
@@ -47,6 +49,7 @@ class Hyperparameter:
         default: value of the default configuration. If not given: the middle of the unit interval
             for float, int and ordinal, the first choice for categorical.
         changeable: whether population-based training may alter it while a run goes on.
+        prior: where good values are believed to be (`space/prior.py`), `centre` and `confidence`.
 
     Raises:
         InputError: a bound, scale, choice or default is wrong; `key` names the field.
@@ -60,6 +63,7 @@ class Hyperparameter:
     scale: Scale
     default: Any
     changeable: bool = False
+    prior: FrozenMap | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -87,9 +91,10 @@ class Hyperparameter:
         scale: Scale = "linear",
         default: object = UNSET,
         changeable: bool = False,
+        prior: object = None,
     ) -> Hyperparameter:
         """Make a float in [lower, upper]."""
-        return cls._numeric(name, "float", (lower, upper), scale, default, changeable)
+        return cls._numeric(name, "float", (lower, upper), scale, default, changeable, prior)
 
     @classmethod
     def integer(
@@ -101,12 +106,13 @@ class Hyperparameter:
         scale: Scale = "linear",
         default: object = UNSET,
         changeable: bool = False,
+        prior: object = None,
     ) -> Hyperparameter:
         """Make an integer in lower..upper, both included.
 
         On the log scale the integer v has the share of [v - 0.5, v + 0.5].
         """
-        return cls._numeric(name, "int", (lower, upper), scale, default, changeable)
+        return cls._numeric(name, "int", (lower, upper), scale, default, changeable, prior)
 
     @classmethod
     def categorical(
@@ -116,12 +122,13 @@ class Hyperparameter:
         *,
         default: object = UNSET,
         changeable: bool = False,
+        prior: object = None,
     ) -> Hyperparameter:
         """Make a choice without order.
 
         Choices are strings, numbers, booleans, None, or (nested) lists and mappings of those.
         """
-        return cls._discrete(name, "categorical", choices, default, changeable)
+        return cls._discrete(name, "categorical", choices, default, changeable, prior)
 
     @classmethod
     def ordinal(
@@ -131,18 +138,25 @@ class Hyperparameter:
         *,
         default: object = UNSET,
         changeable: bool = False,
+        prior: object = None,
     ) -> Hyperparameter:
         """Make a choice with an order, smallest first."""
-        return cls._discrete(name, "ordinal", choices, default, changeable)
+        return cls._discrete(name, "ordinal", choices, default, changeable, prior)
 
     @classmethod
     def _discrete(
-        cls, name: str, kind: Kind, choices: Iterable[object], default: object, changeable: bool
+        cls,
+        name: str,
+        kind: Kind,
+        choices: Iterable[object],
+        default: object,
+        changeable: bool,
+        prior: object,
     ) -> Hyperparameter:
         values = tuple(frozen(choice) for choice in choices)
-        if default is UNSET and values:
-            default = values[len(values) // 2 if kind == "ordinal" else 0]
-        return cls(name, kind, None, None, values, "linear", frozen(default), changeable)
+        usual = values[len(values) // 2 if kind == "ordinal" else 0] if values else None
+        domain = cls(name, kind, None, None, values, "linear", usual, changeable)
+        return domain._completed(default, prior)
 
     @classmethod
     def constant(cls, name: str, value: object) -> Hyperparameter:
@@ -159,15 +173,37 @@ class Hyperparameter:
         scale: Scale,
         default: object,
         changeable: bool,
+        prior: object,
     ) -> Hyperparameter:
         lower, upper = (
             _number(name, key, kind, value)
             for key, value in zip(("lower", "upper"), bounds, strict=True)
         )
         domain = cls(name, kind, lower, upper, (), scale, lower, changeable)
+        return replace(domain, default=domain.from_unit(0.5))._completed(default, prior)
+
+    def _completed(self, default: object, prior: object) -> Hyperparameter:
+        """Add a prior, and a default, which may be its centre."""
+        believed = None if prior is None else self._prior(frozen(prior))
         if default is UNSET:
-            return replace(domain, default=domain.from_unit(0.5))
-        return replace(domain, default=domain.canonical(default))
+            default = self.default if believed is None else believed["centre"]
+        default = self.canonical(default) if self.numeric else frozen(default)
+        return replace(self, default=default, prior=believed)
+
+    def _prior(self, prior: object) -> FrozenMap:
+        """Return a prior with what it left out."""
+        allowed = f"{{centre: VALUE, confidence: {' | '.join(CONFIDENCES)}}}"
+        if not isinstance(prior, Mapping) or not {"centre"} <= {*prior} <= {"centre", "confidence"}:
+            raise self._wrong("prior", f"expected {allowed}, got {shown(prior)}")
+        centre = self.canonical(prior["centre"])
+        problem = self.problem(centre)
+        if problem:
+            raise self._wrong("prior.centre", problem)
+        confidence = prior.get("confidence", "medium")
+        if confidence not in CONFIDENCES:
+            expected = f"expected one of {', '.join(CONFIDENCES)}"
+            raise self._wrong("prior.confidence", f"{expected}, got {shown(confidence)}")
+        return FrozenMap(centre=centre, confidence=confidence)
 
     @property
     def numeric(self) -> bool:
@@ -292,7 +328,8 @@ class Hyperparameter:
             entry |= {"lower": self.lower, "upper": self.upper, "scale": self.scale}
         else:
             entry["choices"] = list(self.choices)
-        return entry | {"default": self.default} | ({"changeable": True} if self.changeable else {})
+        entry |= {"default": self.default} | ({"changeable": True} if self.changeable else {})
+        return entry | ({} if self.prior is None else {"prior": dict(self.prior)})
 
     @cached_property
     def _positions(self) -> Mapping[Any, int]:

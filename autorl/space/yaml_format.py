@@ -22,8 +22,8 @@ from autorl.space.short_form import long_form
 from autorl.space.space import Space
 
 _TOP = (EXTENDS, "hyperparameters", "conditions", "forbidden", "constraints", "constants")
-_NUMERIC = ("type", "lower", "upper", "scale", "default", "changeable", "schedule")
-_DISCRETE = ("type", "choices", "default", "changeable")
+_NUMERIC = ("type", "lower", "upper", "scale", "default", "changeable", "prior", "schedule")
+_DISCRETE = ("type", "choices", "default", "changeable", "prior")
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "float": _NUMERIC,
     "int": _NUMERIC,
@@ -215,7 +215,8 @@ def read_hyperparameter(
             )
     if kind == "constant":
         return [Hyperparameter.constant(name, _required(entry, "value", path))], {}
-    options = {field: entry[field] for field in ("default", "changeable") if field in entry}
+    fields = ("default", "changeable", "prior")
+    options = {field: entry[field] for field in fields if field in entry}
     if not isinstance(options.get("changeable", False), bool):
         raise InputError(
             f"expected true or false, got {shown(options['changeable'])}", key=f"{path}.changeable"

@@ -184,7 +184,10 @@ def test_what_is_kept_from_ask_to_ask_has_the_bits_of_what_is_built_at_once(name
                 fresh.observe(event)
             assert fresh.ask(np.random.default_rng(number)) == answer
             for mine, theirs in zip(kept._groups, fresh._groups, strict=True):
-                pairs = [(mine.densities, theirs.densities), (mine._outcomes, theirs._outcomes)]
+                pairs = [
+                    (mine.densities, theirs.densities),
+                    (mine.feasibility._densities, theirs.feasibility._densities),
+                ]
                 for one, other in (two for pair in pairs for two in zip(*pair, strict=True)):
                     rows = one.rows
                     np.testing.assert_array_equal(rows, other.rows)
@@ -222,7 +225,8 @@ def test_the_probability_of_no_failure_follows_bayes_rule(name, monkeypatch):
             density = original(distributions, space, configs, np.ones(len(configs)))
             likelihoods.append((len(configs) + 1) * np.exp(density.log_pdf(asked)))
         expected = likelihoods[0] / (likelihoods[0] + likelihoods[1])
-        found = group._log_feasible(np.array([group.point(config) for config in tried]))
+        points = np.array([group.point(config) for config in tried])
+        found = group.feasibility.log_probability(group._units(points))
         np.testing.assert_allclose(np.exp(found), expected, rtol=1e-9)
 
 
@@ -362,15 +366,14 @@ def test_of_the_candidates_the_most_promising_valid_one_is_proposed(name, monkey
         assert proposal.config == tried[-1]
         assert all(space.violated(config) for config in tried[:-1])
         units = optimizer._groups[0].candidates(
-            optimizer._good(), None, np.random.default_rng(0), 24
+            optimizer._good(), None, np.random.default_rng(0), 24, 40
         )
         vectors = np.full((24, len(space.names)), 0.5)
         vectors[:, optimizer._groups[0].places] = units
         configs = [make_config(vector) for vector in vectors]
         ratio = np.array([ratios(optimizer, space, config)[0] for config in configs])
-        points = np.array([optimizer._groups[0].point(config) for config in configs])
         best_first = -np.log(0.1 + 0.9 * np.exp(-ratio))
-        best_first += optimizer._groups[0]._log_feasible(points)
+        best_first += optimizer._groups[0].feasibility.log_probability(units)
         assert best_first.tolist() == pytest.approx(sorted(best_first, reverse=True))
 
 

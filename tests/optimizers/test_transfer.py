@@ -142,42 +142,6 @@ def test_a_prior_that_is_trusted_comes_before_the_default(sign, places):
     assert len({proposal.config for proposal in made.proposals}) == 8
 
 
-# -- what a user says ---------------------------------------------------------------------------
-
-
-def test_beliefs_are_a_task_of_the_prior_that_is_given_up_like_any():
-    beliefs = {"x": {"centre": 0.2, "confidence": 0.8}, "y": {"centre": 0.9}}
-
-    def factory():
-        return make("transfer", SQUARE, horizon=100, budget=40, prior="none", beliefs=beliefs)
-
-    (task,) = factory().prior.tasks
-    assert task.source == "stated beliefs"
-    made = simulate(factory, lambda number, proposal: peak(proposal.config), 6)
-    # What was said comes first after the default configuration.
-    assert made.proposals[1].config == Config(x=0.2, y=0.9, z=0.5)
-    wrong = simulate(factory, lambda number, proposal: -peak(proposal.config), 32)
-    arms = [proposal.meta.get("arm") for proposal in wrong.proposals]
-    assert arms[22:].count("plain") >= 8
-
-
-@pytest.mark.parametrize(
-    ("beliefs", "key", "message"),
-    [
-        ({"w": {"centre": 1}}, "w", "no hyperparameter that is searched"),
-        ({"x": 0.5}, "x", "expected {centre: VALUE, confidence: 0 to 1}, got 0.5"),
-        ({"x": {"centre": 0.5, "sure": 1}}, "x", "unknown key 'sure'"),
-        ({"x": {"centre": 2.0}}, "x.centre", "2.0 is outside [0.0, 1.0]"),
-        ({"x": {"centre": 0.5, "confidence": 3}}, "x.confidence", "from 0 to 1, got 3"),
-    ],
-)
-def test_wrong_beliefs_are_explained(beliefs, key, message):
-    with pytest.raises(InputError) as caught:
-        make("transfer", SQUARE, horizon=100, beliefs=beliefs)
-    assert caught.value.key == f"optimizer.beliefs.{key}"
-    assert message in caught.value.message
-
-
 # -- mapping ------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors import sources
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_prior import PLACES, VALUES, StudyPrior, study_prior_of
+from autorl.optimizers.priors.study_prior import PLACES, VALUES, StudyPrior
 from autorl.optimizers.priors.table import TaskTable
 from autorl.optimizers.priors.trust import Belief, Trust
 from autorl.optimizers.process import Process, normal_scores, rows_of
@@ -180,35 +180,18 @@ def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
 # -- what a study file names -------------------------------------------------------------------------
 
 TRANSFER = find("transfer")
-BELIEFS = {"x": {"centre": 0.25}}
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"prior": "none"},
-        {"prior": "none", "beliefs": {}},
-        {"prior": ["nowhere"], "prior_data": {"version": 1}},
-        {"prior": "none", "beliefs": BELIEFS, "prior_data": {"version": 1}},
-    ],
+    "options", [{"prior": "none"}, {"prior": ["nowhere"], "prior_data": {"version": 1}}]
 )
 def test_what_needs_no_look_up_stays_as_it_is(options):
     assert TRANSFER.resolved_options(options, Surroundings(SQUARE)) is options
 
 
-@pytest.mark.parametrize("environment", ["CartPole-v1", None])
-def test_beliefs_alone_are_a_task_of_the_studys_environment(environment):
-    options = {"prior": "none", "beliefs": BELIEFS, "startup": 4}
-    resolved = TRANSFER.resolved_options(options, Surroundings(SQUARE, ("a",), environment))
-    assert {name: resolved[name] for name in options} == options
-    (task,) = study_prior_of(resolved["prior_data"], SQUARE).tasks
-    assert (task.source, task.environment) == ("stated beliefs", environment or "")
-
-
-@pytest.mark.parametrize("options", [{"prior": ["a"]}, {"prior": "none", "beliefs": BELIEFS}])
-def test_what_was_not_looked_up_is_refused(options):
+def test_what_was_not_looked_up_is_refused():
     with pytest.raises(InputError, match="looked up when a study file is read"):
-        TRANSFER(built().problem, TRANSFER.Options(**options))
+        TRANSFER(built().problem, TRANSFER.Options(prior=["a"]))
 
 
 AROUND = Surroundings(SQUARE, ("ppo", "dqn"), "CartPole-v1", "a/landscape", Path("here"))
@@ -237,28 +220,24 @@ def test_sources_are_looked_for_by_word_or_name(monkeypatch, value, call):
 
 
 @pytest.mark.parametrize(
-    ("options", "value", "named", "beliefs"),
+    ("options", "value", "named"),
     [
-        ({}, "auto", False, []),
-        ({"prior": "auto", "beliefs": {}}, "auto", False, []),
-        ({"prior": "studies"}, "studies", False, []),
-        ({"beliefs": BELIEFS}, "auto", False, ["stated beliefs"]),
-        ({"prior": "none", "beliefs": BELIEFS}, "none", False, ["stated beliefs"]),
-        ({"prior": ["a", "b"], "beliefs": BELIEFS}, ["a", "b"], True, ["stated beliefs"]),
+        ({}, "auto", False),
+        ({"prior": "studies"}, "studies", False),
+        ({"prior": ["a", "b"]}, ["a", "b"], True),
     ],
 )
-def test_which_sources_a_prior_is_made_of(monkeypatch, options, value, named, beliefs):
+def test_which_sources_a_prior_is_made_of(monkeypatch, options, value, named):
     seen = []
 
     def fitted(gathered, space, environment, **how):
-        tables = [table.source for group in gathered.groups for table in group]
-        seen.append((tables, space, environment, how))
+        seen.append((gathered, space, environment, how))
         return StudyPrior(("x", "y"))
 
     monkeypatch.setattr(transfer, "gather", lambda *asked: seen.append(asked) or Gathered())
     monkeypatch.setattr(transfer, "fitted_prior", fitted)
     resolved = TRANSFER.resolved_options(options, AROUND)
-    made = (beliefs, SQUARE, "CartPole-v1", {"named": named})
+    made = (Gathered(), SQUARE, "CartPole-v1", {"named": named})
     assert seen == [(value, AROUND, "optimizer.prior"), made]
     assert resolved == {**options, "prior_data": StudyPrior(("x", "y")).to_dict()}
 

@@ -37,6 +37,21 @@ ENTRIES = [
     ("{choices: adam}", "choices", "expected a list"),
     ("{choices: [1, .nan]}", "choices", "not a JSON value"),
     ("{type: int, lower: 1, upper: 5, schedule: [constant, linear]}", "schedule", "only float"),
+    (
+        "{type: float, lower: 0, upper: 1, prior: 0.5}",
+        "prior",
+        "expected {centre: VALUE, conf.*got 0.5",
+    ),
+    ("{type: float, lower: 0, upper: 1, prior: {centre: 1, sure: 1}}", "prior", "expected {centre"),
+    ("{type: float, lower: 0, upper: 1, prior: {confidence: low}}", "prior", "expected {centre"),
+    ("{type: float, lower: 0, upper: 1, prior: {centre: 3}}", "prior.centre", r"3.0 is outside"),
+    ("{choices: [a, b], prior: {centre: c}}", "prior.centre", "'c' is not among the choices"),
+    (
+        "{choices: [a, b], prior: {centre: a, confidence: 0.5}}",
+        "prior.confidence",
+        "expected one of low, medium, high, got 0.5",
+    ),
+    ("{value: 1, prior: {centre: 1}}", "prior", "unknown key 'prior'"),
     ("{type: float, lower: 1, upper: 5, schedule: [steps]}", "schedule", "linear, cosine"),
 ]
 # What follows `x` and `opt` (line 4 on), line and key that the error names, pattern of the message.

@@ -19,10 +19,11 @@ FULL = parse_document("""
 hyperparameters:
   lr:
     {type: float, lower: 1e-5, upper: 1e-2, scale: log, changeable: true, schedule: [constant, linear]}
-  gamma: {type: float, lower: 0.9, upper: 0.9999, scale: flipped_log, default: 0.99, changeable: true}
+  gamma: {type: float, lower: 0.9, upper: 0.9999, scale: flipped_log, default: 0.99, changeable: true,
+    prior: {centre: 0.98, confidence: high}}
   n_steps: {type: int, lower: 16, upper: 4096, scale: log, default: 1024}
   batch_size: {type: ordinal, choices: [32, 64, 128], default: 64, changeable: true}
-  net: [[64], [64, 64]]
+  net: {choices: [[64], [64, 64]], prior: {centre: [64]}}
   ent_coef: [auto, 0.1]
   use: [true, false]
   interval: int(1, 9)
