@@ -237,7 +237,7 @@ class Feasibility:
         self.needed |= failed
 
     def log_probability(self, units: Array) -> Array:
-        """Return logarithms of the probability at places in the unit cube, by Bayes' rule."""
+        """Return logarithms of the probability, by Bayes' rule, in the unit cube."""
         points = self._points(units)
         for number, places, failed in self._queue:
             if number in self._rows:

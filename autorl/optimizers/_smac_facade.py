@@ -163,7 +163,7 @@ def _facade(
 
 
 class _Weighed(EI):
-    """Expected improvement times a weight, of the logarithm of costs if they are told so."""
+    """Expected improvement times a weight."""
 
     def __init__(self, weigh: Callable[[np.ndarray], np.ndarray], log: bool) -> None:
         super().__init__(log=log)

@@ -42,7 +42,7 @@ def _shares(item: Hyperparameter) -> NDArray[np.float64]:
 
 
 def believed_place(item: Hyperparameter, quantile: float) -> float:
-    """Return the place of a quantile of the prior, if there is one."""
+    """Return the place of a quantile of the prior, if any."""
     if item.prior is None:
         return quantile
     if item.type == "categorical":
@@ -57,8 +57,7 @@ def log_prior(
 ) -> NDArray[np.float64]:
     """Return what priors add to the logarithm of an acquisition function.
 
-    It is that of their density, shape (n,), 0 without any, and fades as proposals are made (Hvarfner
-    et al.).
+    It is that of their density, shape (n,), and fades as proposals are made (Hvarfner et al.).
 
     Args:
         items: the hyperparameters.
