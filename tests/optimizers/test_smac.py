@@ -7,6 +7,7 @@ import random
 import tempfile
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from mixed_task import MIXED, mixed
 from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make, smac_
 from autorl.optimizers.base import Record
+from autorl.optimizers.priors.mapping import places_of
 from autorl.optimizers.smac_ import _Fit, costs
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import Space, load_space
 from autorl.space.configspace import from_configuration, to_configuration
+from autorl.space.prior import log_prior
 from autorl.testing.optimizers import assert_alike, score, space_of
 from autorl.testing.simulation import simulate
 
@@ -139,6 +142,7 @@ class StandIn:
 
     def challengers(self, exported, told, seed, model, most, weigh, counts=None):
         self.calls.append((len(told), seed, model, most, counts))
+        self.weigh = weigh
         return islice(self._stream(exported, seed), most)
 
 
@@ -179,6 +183,49 @@ def test_the_challengers_of_a_fit_are_proposed_in_their_order(monkeypatch):
         (told, seed, "forest", 32, None)
         for told, seed in zip((2, 5, 8), seeds_of_fits, strict=True)
     ]
+
+
+def test_what_expected_improvements_are_multiplied_by(monkeypatch):
+    """Densities of priors, where vectors lie, and where runs have failed the chance that one does not."""
+    scale = {"lower": 0.9, "upper": 0.999, "scale": "flipped_log", "prior": {"centre": 0.99}}
+    entries = {
+        "gamma": {"type": "float", **scale},
+        "kind": {"choices": ["p", [1], 2], "prior": {"centre": 2, "confidence": "low"}},
+        "size": {"type": "ordinal", "choices": [8, 16]},
+        "rate": "log(1e-4, 1)",
+    }
+    space = load_space({"hyperparameters": entries, "conditions": {"rate": "kind == 'p'"}})
+    smac = StandIn(space, monkeypatch)
+    optimizer = begun(space, startup=8)
+    ask(optimizer, 8)
+    configs = [space.sample(np.random.default_rng(seed)) for seed in range(30)]
+    exported = space.to_configspace()
+    vectors = [to_configuration(space, exported, config).get_array() for config in configs]
+    items = list(space.hyperparameters.values())
+    by_prior = log_prior(items, places_of(space, configs), 8)
+    np.testing.assert_allclose(smac.weigh(np.array(vectors)), by_prior, atol=1e-6)
+    assert np.ptp(by_prior) > 1
+    for number in (0, 1):
+        optimizer.observe(Failed(number, Status.CRASH, (0.0,)))
+    ask(optimizer, 9)
+    failed, others = (
+        [to_configuration(space, exported, optimizer.history[n].proposal.config).get_array()]
+        for n in (1, 7)
+    )
+    assert smac.weigh(np.array(failed)) < smac.weigh(np.array(others)) - 0.5
+
+
+def test_a_weighed_improvement_is_smacs_times_the_weight():
+    from autorl.optimizers._smac_facade import _Weighed
+
+    model = SimpleNamespace(predict_marginalized=lambda X: (X, np.ones_like(X)))
+    improvements = []
+    for weigh in (equal, lambda vectors: np.log(vectors[:, 0])):
+        weighed = _Weighed(weigh, log=False)
+        weighed._model = model
+        weighed._eta = 0.5
+        improvements.append(weighed._compute(np.array([[0.25], [0.5]])))
+    np.testing.assert_allclose(improvements[1], improvements[0] * [[0.25], [0.5]])
 
 
 def test_a_resumed_study_goes_on_with_the_fit_it_was_in(monkeypatch):

@@ -47,7 +47,6 @@ def regrets(name, options, centres, count, studies):
         ("tpe", {}, 100, 9),
         pytest.param("transfer", {"prior": "none"}, 100, 5, marks=pytest.mark.more),
         pytest.param("gp", {}, 40, 3, marks=pytest.mark.more),
-        pytest.param("smac", {}, 32, 1, marks=pytest.mark.more),
     ],
 )
 def test_a_good_prior_helps_and_a_misleading_one_washes_out(name, options, count, studies):
