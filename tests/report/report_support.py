@@ -69,6 +69,6 @@ def run_study(folder: Path, **changes) -> Path:
 
 
 def arguments(trainer, config, horizon, style="kwargs", environment=None):
-    """What `autorl best` prints of a whole run."""
+    """Texts that `autorl best` prints of a whole run."""
     run = TrainedRun(trainer, config, horizon, horizon, environment or {})
     return formats.arguments(run, info(trainer.name), style)

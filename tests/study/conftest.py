@@ -1,4 +1,4 @@
-"""Whoever opens a study or a view in a test need not close it at the end."""
+"""Closes studies and views that a test leaves open."""
 
 from contextlib import suppress
 

@@ -104,7 +104,7 @@ def checkpoint_of(folder: Path, segment: str) -> Path:
 
 
 def recorded(query) -> dict[str, list[tuple]]:
-    """What a study records except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
+    """Records of a study except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
     columns = {
         "configurations": "*",
         "proposals": "*",
@@ -123,6 +123,6 @@ def recorded(query) -> dict[str, list[tuple]]:
 
 
 def table(folder: Path) -> dict[str, list[tuple]]:
-    """What the study in a folder has recorded."""
+    """Records of the study in a folder."""
     with sqlite3.connect(folder / "study.sqlite") as connection:
         return recorded(connection.execute)

@@ -1,4 +1,4 @@
-"""What the package uses of TRL: each name is there, no other is used, and training is TRL's to the bit."""
+"""Contract with TRL: each name is there, no other is used, and training is TRL's to the bit."""
 
 import ast
 from pathlib import Path

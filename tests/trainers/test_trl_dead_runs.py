@@ -75,7 +75,7 @@ def metrics(one):
 def test_groups_of_equal_rewards_are_counted():
     """Online DPO: the second completions stand behind the first ones.
 
-    Where each prompt has one completion, they are held against each other; one alone against none.
+    Prompts with one completion each are held against each other; one alone against none.
     """
     reward = CountedReward("reward", lambda prompts, texts: [float(text) for text in texts])
     assert reward.zero_std == 0.0

@@ -26,7 +26,7 @@ def test_scores_and_sensitivity_by_hand():
 
 
 def test_dimensionality_by_hand():
-    """Of three hyperparameters the second alone reaches 9.6 of 10, in the first environment 5 of 10."""
+    """The second of three hyperparameters alone reaches 9.6 of 10, in the first environment 5 of 10."""
     sets = card.tuned_sets(3)
     assert sets.sum(axis=1).tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
     reached = np.array([[0, 1], [3, 3], [5, 14.2], [4, 4], [9, 12], [8, 8], [7, 13], [10, 10.0]])

@@ -1,4 +1,4 @@
-"""What a forest says of hyperparameters: closed forms of known functions, plain loops, and the tables."""
+"""A forest on hyperparameters: closed forms of known functions, plain loops, and the tables."""
 
 import numpy as np
 import pytest

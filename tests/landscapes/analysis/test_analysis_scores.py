@@ -1,4 +1,4 @@
-"""What arrays of scores say: by hand, by brute force, against SciPy, and ARLBench's published numbers."""
+"""Analyses of arrays of scores: by hand, by brute force, against SciPy, and ARLBench's published numbers."""
 
 from itertools import combinations, permutations
 

@@ -131,7 +131,7 @@ def test_mistakes_are_named():
 
 
 def place(found, environments):
-    """Where a subset stands among the near-ties: 1 is the best."""
+    """Place of a subset among the near-ties: 1 is the best."""
     return 1 + [set(names) for names in found.environments].index(set(environments))
 
 
