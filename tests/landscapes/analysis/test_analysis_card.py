@@ -16,10 +16,8 @@ from autorl.landscapes.importers import import_any
 def test_scores_and_sensitivity_by_hand():
     """Row 1 is best on average; without the second environment row 0 is."""
     table = np.array([[4.0, 0.0], [3.0, 2.0], [0.0, 3.0]])
-    best, often, once = card.tuned_scores(table, table - 1, np.array([[0.5, 0.5], [1.0, 0.0]]))
-    assert best == 1
-    assert often.tolist() == [2.5, 3.0]
-    assert once.tolist() == [1.5, 3.0]
+    best, peaks, once = card.tuned_scores(table, table - 1, np.array([[0.5, 0.5], [1.0, 0.0]]))
+    assert (best, peaks.tolist(), once.tolist()) == (1, [3.0, 2.0], [1.5, 3.0])
     scaled = card.percentile_scores(np.array([[10.0, 7.0]]), np.linspace([0, 7], [20, 7], 21))
     assert scaled[0, 0] == 0.5
     assert np.isnan(scaled[0, 1])
@@ -164,6 +162,7 @@ def test_a_landscape_of_one_hyperparameter_to_tune(samples, seeds):
     """Environments differ in the learning rate that is best, and in nothing else."""
     answer = check(samples, seeds)
     assert answer.about["to_tune"] == "learning_rate"
+    assert np.mean([*answer.about["gains"].values()]) == pytest.approx(answer.table.value[2])
     assert answer.table.value[2] > 0.1
     assert [seeds is not None] == [
         "same seeds" in note for note in answer.notes
