@@ -20,6 +20,14 @@ class Simulator(CartPoleEnv, EzPickle):
         super().__init__(render_mode=render_mode)
 
 
+class Costly(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives the reward of each step as a cost."""
+
+    def step(self, action: Any) -> Any:
+        *result, info = self.env.step(action)
+        return *result, {**info, "cost": result[1]}
+
+
 class Native(gymnasium.Env[Any, Any]):
     """An environment of the engine, stepped by Python in double precision.
 

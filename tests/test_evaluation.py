@@ -214,6 +214,18 @@ def test_penalties():
     assert judge().score(0, 10, seeds(None), Worst()) == Failed(0, Status.CRASH, ())
 
 
+def test_a_time_is_minimised_whatever_the_metrics_direction():
+    up, down = judge("time_to(9)", horizon=100), judge("time_to(1)", "minimize", horizon=100)
+    curve = curve_of([4, 9, 1, 2])
+    assert [each.value(7, curve).values for each in (up, down)] == [(-20.0,), (-30.0,)]
+    assert up.value(7, curve_of([4, 8.9])).values == (-200.0,), "never: worse than every time"
+    assert up.at_step(7, curve, None).values == (-20.0,)
+    assert [each.objectives[0].of_score for each in (up, down)] == ["minimize", "minimize"]
+    # A run that failed has not reached its goal either, however good the worst told is.
+    assert up.score(0, 40, seeds(-20.0, None), worst_of((40, -30.0))).values == (-110.0,)
+    assert up.reductions(curve)[0][3:5] == (9.0, 20), "in the metric's own direction"
+
+
 def test_several_objectives_are_penalised_each_by_its_own_worst():
     both = Judge([Objective("a"), Objective("b", direction="minimize")])
     worst = Worst()

@@ -114,7 +114,7 @@ class OptunaStorage(Tracker):
         import optuna
 
         named = optuna.study.StudyDirection
-        directions = [named[objective.direction.upper()] for objective in self._objectives]
+        directions = [named[objective.of_score.upper()] for objective in self._objectives]
         with quieted("optuna"):
             study = optuna.create_study(
                 storage=self._storage, study_name=name, directions=directions, load_if_exists=True
@@ -223,7 +223,7 @@ class OptunaStorage(Tracker):
 
     def _combined(self, number: ProposalId, step: int) -> float:
         """Aggregate over the seeds that have reported a step, as scores are."""
-        sign = self._objectives[0].sign
+        sign = self._objectives[0].of_metric
         curves = self._curves[number]
         values = [points[step] for points in curves.values() if step in points]
         if not np.isfinite(values).all():

@@ -190,7 +190,7 @@ class Dataset:
 
         Args:
             by: aggregate over seeds.
-            reduce: of a run's curve: `last`, `best`, `auc`, `mean_last(k)`.
+            reduce: of a run's curve: `last`, `best`, `auc`, `mean_last(k)`, `time_to(score)`.
             default: the aggregate where none is given or recorded; the reduction is `last` then.
 
         Raises:
@@ -279,7 +279,7 @@ class Dataset:
         tuning = over("tuning", tuned)
         seen = over("test", tuned)
         new = over("test", untuned)
-        sign = self.manifest.objective.sign
+        sign = rule.reduction.sign(self.manifest.objective.sign)
         fields: dict[str, Any] = {"tasks": tuple(sorted(values, key=lambda v: v.tuning is None))}
         if tuning is not None and seen is not None:
             fields["gap_of_seeds"] = sign * (tuning - seen)
@@ -383,7 +383,7 @@ class Dataset:
             InputError: no configuration has a score for every seed.
         """
         scores = self.grid.reduced(rule.reduction, at)[:, self.grid.seed_positions(seeds)]
-        table = self.manifest.objective.sign * scores
+        table = rule.reduction.sign(self.manifest.objective.sign) * scores
         complete = np.flatnonzero(~np.isnan(table).any(axis=1))
         if not len(complete):
             raise InputError(self._nobody(seeds, at), file=str(self.path), key="step")
@@ -422,7 +422,7 @@ class Dataset:
         """
         if seeds != "all" and seeds not in self.grid.roles:
             return None
-        sign = self.manifest.objective.sign
+        sign = rule.reduction.sign(self.manifest.objective.sign)
         places = self.grid.seed_positions(seeds)
         if only is not None:
             places = places[np.isin(self.grid.seeds[places], only)]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.core.types import InputError
-from autorl.statistics.reductions import Reduction
+from autorl.statistics.reductions import Reduction, never_reached
 
 if TYPE_CHECKING:
     from autorl.landscapes._queries import Columns, Queries
@@ -179,13 +179,18 @@ class Grid:
         columns = self.columns(at)
         curves = self._sign * scores.values[:, :, columns].astype(np.float64)
         origin = scores.filled[:, :, columns]
-        result = np.asarray(self._sign * reduction.stacked(curves))
+        axis = self.steps[columns]
+        sign = reduction.sign(self._sign)
+        horizon = int(self.steps[-1])
+        result = np.asarray(sign * reduction.at(axis, horizon, self._sign)(curves))
         # A stopped run is reduced over what it recorded: the values it was given after that would
         # weigh its last one more.
         for row, place in zip(*np.nonzero(origin[:, :, -1] == CARRIED), strict=True):
-            recorded = curves[row, place][origin[row, place] != CARRIED]
-            result[row, place] = self._sign * float(reduction.stacked(recorded))
-        return np.where(origin[:, :, -1] == PENALTY, scores.values[:, :, at], result)
+            recorded = origin[row, place] != CARRIED
+            reduced = reduction.at(axis[recorded], horizon, self._sign)
+            result[row, place] = sign * float(reduced(curves[row, place][recorded]))
+        penalty = scores.values[:, :, at] if reduction.goal is None else never_reached(horizon)
+        return np.where(origin[:, :, -1] == PENALTY, penalty, result)
 
     def columns(self, at: int) -> list[int]:
         """Return positions of the steps up to `at` that count.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import EnvironmentSpec
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, evaluate, evaluate_outside, make_episodes
 from autorl.population.hyperparameters import Record, Settings
@@ -24,8 +25,10 @@ from autorl.population.networks import Network, with_rows
 from autorl.population.normalisation import Normaliser, normaliser_of
 from autorl.population.outside import OutsideEnvironment, Worlds
 from autorl.population.replay import Replay, restored, trimmed
+from autorl.statistics.episodes import episode_metrics
 
 State = dict[str, Any]
+_TASK = EnvironmentSpec()  # reads no `info` and asks for nothing
 ALGORITHMS = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
 
 
@@ -163,38 +166,36 @@ def train_to(bound: Bound, algorithm: Algorithm, state: State, hp: Record, until
 
 
 def evaluation(
-    bound: Bound, state: State, environment: Environment, keys: Sequence[int]
+    bound: Bound,
+    state: State,
+    environment: Environment,
+    keys: Sequence[int],
+    task: EnvironmentSpec = _TASK,
 ) -> dict[str, float]:
     """Measure one greedy episode per key.
 
     Returns:
-        `eval_return`, `eval_return_std` (ddof 0), `eval_length`, and the recent `train_return`
-        where an episode has ended.
+        `eval_return`, `eval_return_std` (ddof 0), `eval_length`, what the task reads of `info`, the
+        recent `train_return` where an episode has ended, and tails that the task asks for.
     """
     normaliser: Normaliser | None = state.get("normaliser")
     if isinstance(environment, OutsideEnvironment):
-        returns, lengths = evaluate_outside(bound.policy, bound.head, environment, keys, normaliser)
-        return metrics_of(returns, lengths, state)
-    episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
-    policy = with_rows(bound.policy, len(keys))  # episodes go side by side
-    evaluate(
-        policy,
-        bound.head,
-        episodes,
-        limits(environment),
-        *environment.functions(policy.hidden.dtype),
-        normaliser,
-    )
-    return metrics_of(episodes.returns, episodes.lengths, state)
-
-
-def metrics_of(returns: Array, lengths: Array, state: State) -> dict[str, float]:
-    """Return the metrics of evaluated episodes, and the recent `train_return`."""
-    metrics = {
-        "eval_return": float(returns.mean()),
-        "eval_return_std": float(returns.std()),
-        "eval_length": float(lengths.mean()),
-    }
+        metrics = episode_metrics(
+            *evaluate_outside(bound.policy, bound.head, environment, keys, normaliser, task.info),
+            task,
+        )
+    else:
+        episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
+        policy = with_rows(bound.policy, len(keys))  # episodes go side by side
+        evaluate(
+            policy,
+            bound.head,
+            episodes,
+            limits(environment),
+            *environment.functions(policy.hidden.dtype),
+            normaliser,
+        )
+        metrics = episode_metrics(episodes.returns, episodes.lengths, (), task)
     member: Member = state["member"]
     # Before the ring is full its other entries are no returns.
     finished = min(int(member.counts[EPISODES]), len(member.recent))

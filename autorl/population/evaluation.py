@@ -5,8 +5,9 @@ Each episode is a function of its own key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from autorl.population.members import World
 from autorl.population.networks import Network, forward, with_rows
 from autorl.population.normalisation import Normaliser, normalise, normalised_rows
 from autorl.population.outside import OutsideEnvironment, begin_episode, propagate
+from autorl.statistics.episodes import add_info
 
 # How an action follows from the outputs: best index, clipped mean, tanh of the mean.
 ARGMAX, MEAN, SQUASHED = range(3)
@@ -160,20 +162,22 @@ def evaluate_outside(
     environment: OutsideEnvironment,
     seeds: Sequence[int],
     normaliser: Normaliser | None = None,
-) -> tuple[Array, Array]:
+    info: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Array, Array, list[dict[str, float]]]:
     """Play one greedy episode per seed, in fresh environments.
 
     An environment whose episode has ended takes the next seed. Environments that are stepped
     together play one episode each.
 
     Returns:
-        Returns and lengths, in the order of the seeds.
+        Returns, lengths and what `info` asks for of each, in the order of the seeds.
     """
     if environment.make_vector is not None:
-        return _evaluate_vector(policy, head, environment, seeds, normaliser)
+        return *_evaluate_vector(policy, head, environment, seeds, normaliser), []
     count = min(SIDE_BY_SIDE, len(seeds))
     observed, actions = _acting(policy, head, environment, count, normaliser)
     results = np.zeros((2, len(seeds)))
+    infos: list[dict[str, float]] = [{} for _ in seeds]
     envs = [environment.make() for _ in range(count)]
     try:
         monitors = [env.get_wrapper_attr("episode_monitor") for env in envs]
@@ -185,7 +189,8 @@ def evaluate_outside(
             for row, slot in enumerate(slots):
                 observed[row] = np.ravel(observations[slot])
             for slot, action in zip(slots, actions(len(slots)), strict=True):
-                observations[slot], _, terminated, truncated, _ = envs[slot].step(action)
+                observations[slot], _, terminated, truncated, said = envs[slot].step(action)
+                add_info(infos[running[slot]], info, "sum", said)
                 if not (terminated or truncated):
                     continue
                 finished = monitors[slot].take()
@@ -195,6 +200,7 @@ def evaluate_outside(
                 if finished is None:  # a wrapper ended it (a life lost), the task goes on
                     observations[slot] = envs[slot].reset()[0]
                     continue
+                add_info(infos[running[slot]], info, "last", said)
                 results[:, running.pop(slot)] = finished
                 following = next(pending, None)
                 if following is not None:
@@ -203,7 +209,7 @@ def evaluate_outside(
     finally:
         for env in envs:
             env.close()
-    return results[0], results[1]
+    return results[0], results[1], infos
 
 
 def _evaluate_vector(

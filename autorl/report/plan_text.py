@@ -78,7 +78,7 @@ def _study_rows(spec: Spec) -> _Rows:
     over = "seeds" if spec.tasks is None else "tasks and seeds"
     # The study file may describe the space in place.
     space = f"{spec.space}, " if isinstance(spec.space, str) else ""
-    objectives = (f"{objective.label}, {objective.direction}" for objective in spec.objectives())
+    objectives = (f"{objective.label}, {objective.of_score}" for objective in spec.objectives())
     return [
         ("study", f"{spec.name}: {spec.trainer_names}"),
         *([("start", f"every run begins from {spec.start.model}")] if spec.start else []),

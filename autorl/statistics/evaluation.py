@@ -23,7 +23,7 @@ from autorl.core.types import Event, Failed, Outcome, ProposalId, Proposed, Scor
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.confirmation import SHARE, runs_to_confirm
 from autorl.statistics.fronts import undominated
-from autorl.statistics.reductions import parse_reduction
+from autorl.statistics.reductions import never_reached, parse_reduction
 
 PEAK_MEMORY = "peak_memory_mb"
 MEASURED = ("wall_seconds", "steps_per_second", PEAK_MEMORY)
@@ -36,15 +36,35 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric to optimise, with its reduction and its direction."""
+    """A metric to optimise, with its reduction and its direction.
+
+    Attributes:
+        sign: makes larger scores better.
+        of_metric: makes larger values of the metric better: other than `sign` where a score is a
+            time.
+    """
 
     metric: str
     reduce: str = "last"
     direction: str = "maximize"
 
     @property
-    def sign(self) -> float:
+    def of_metric(self) -> float:
         return 1.0 if self.direction == "maximize" else -1.0
+
+    @property
+    def sign(self) -> float:
+        return parse_reduction(self.reduce).sign(self.of_metric)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether a score is the step of a value of the metric."""
+        return parse_reduction(self.reduce).goal is not None
+
+    @property
+    def of_score(self) -> str:
+        """The direction of scores."""
+        return "maximize" if self.sign > 0 else "minimize"
 
     @property
     def label(self) -> str:
@@ -182,6 +202,7 @@ class Judge:
         aggregate: over seeds, by name.
         penalty: a number in the first objective's own direction, or None for "the worst score told
             so far".
+        horizon: steps of a full run, where an objective is a time.
         scales: of each task, by metric (`normalised`); empty where scores are as measured.
 
     Attributes:
@@ -194,6 +215,7 @@ class Judge:
         constraints: Sequence[Constraint] = (),
         aggregate: str = "mean",
         penalty: float | None = None,
+        horizon: int = 0,
         scales: Sequence[Mapping[str, Sequence[float]]] = (),
     ) -> None:
         self.objectives = tuple(objectives)
@@ -202,6 +224,7 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
+        self._horizon = horizon
         self._scales = scales
         self._choosing = [
             objective
@@ -233,8 +256,12 @@ class Judge:
         if not finite or not all(map(math.isfinite, constraints)):
             message = "a metric of the objective is NaN or infinite"
             return SeedValue(seed, Status.DIVERGED, message=message)
-        curves = self._scores(curve)
-        values = tuple(reduce(series) for reduce, series in zip(self._reduce, curves, strict=True))
+        values = tuple(
+            float(reduce.at(curve.steps, self._horizon, objective.of_metric)(series))
+            for objective, reduce, series in zip(
+                self.objectives, self._reduce, self._scores(curve), strict=True
+            )
+        )
         return SeedValue(seed, curve.status, values, constraints)
 
     def reductions(self, curve: Curve) -> list[tuple[str, int, float, float, int, float, float]]:
@@ -248,11 +275,11 @@ class Judge:
         for objective in self.objectives:
             if objective.metric in COST_METRICS or not curve.steps:
                 continue
-            series = objective.sign * curve.series(objective.metric)
+            series = objective.of_metric * curve.series(objective.metric)
             if not np.isfinite(series).all():
                 continue
             last, best, mean_of_last, area = (
-                objective.sign * float(value)
+                objective.of_metric * float(value)
                 for value in (series[-1], series.max(), series[-5:].mean(), series.mean())
             )
             best_step = curve.steps[int(np.argmax(series))]
@@ -274,8 +301,9 @@ class Judge:
         position = curve.position(step)
         values = list(at_end.values)
         for index, series in enumerate(self._scores(curve)):
-            if self.objectives[index].metric not in COST_METRICS:
-                values[index] = self._reduce[index].read(series, position)
+            # A maximum of a test curve is over its own noise: it is read where tuning chose.
+            if self.objectives[index] in self._choosing:
+                values[index] = float(series[position])
         return SeedValue(seed, at_end.status, tuple(values), at_end.constraints)
 
     def score(
@@ -354,7 +382,8 @@ class Judge:
     def _scores(self, curve: Curve) -> list[np.ndarray]:
         """Return the curve of each objective, on which larger is better."""
         return [
-            objective.sign * self._scaled(curve, objective.metric) for objective in self.objectives
+            objective.of_metric * self._scaled(curve, objective.metric)
+            for objective in self.objectives
         ]
 
     def _last(self, curve: Curve, metric: str) -> float:
@@ -371,18 +400,17 @@ class Judge:
 
         It is the number in the study file, else the worst score so far at that fidelity. Before the
         first score it is the worst of the proposal's own good seeds; it is empty if there is none
-        either.
+        either. A score that is a time is that of a run which never reaches its goal.
         """
         if self._penalty is not None:
             return tuple(objective.sign * self._penalty for objective in self.objectives)
-        worst_told = worst.at(reached)
-        if worst_told:
-            return worst_told
-        if good:
-            return tuple(
-                min(seed.values[index] for seed in good) for index in range(len(self.objectives))
-            )
-        return ()
+        scores = worst.at(reached)
+        if not scores and good:
+            scores = tuple(map(min, zip(*(seed.values for seed in good), strict=True)))
+        return tuple(
+            value if reduce.goal is None else -never_reached(self._horizon)
+            for value, reduce in zip(scores, self._reduce, strict=False)
+        )
 
 
 class Worst:

@@ -25,6 +25,7 @@ from autorl.executors.worker import Load, from_folder
 from autorl.optimizers import BaseOptimizer
 from autorl.space import Space
 from autorl.space.simplex import whole_name, with_weights
+from autorl.statistics.episodes import INFO, info_metric
 from autorl.statistics.evaluation import COST_METRICS, PEAK_MEMORY
 from autorl.store.cache import cache_bound
 from autorl.store.folder import JOBS
@@ -137,6 +138,10 @@ def _check_task(
             allowed.discard(PEAK_MEMORY)  # a look-up has not the memory of the training
         for key, stated in (("objective", spec.objective), ("constraints", spec.constraints)):
             check_names([section.metric for section in stated], allowed, "metric", key)
+        check_names(spec.fidelity.metrics, allowed, "metric", "fidelity.metrics")
+    if environment.info and not {*map(info_metric, environment.info)} <= {*(metrics_of_runs or ())}:
+        where = f"{environment.id} under {spec.trainers[algorithm].name}"
+        raise InputError(f"no `info` is read of {where}", key=INFO)
     tuned = task < spec.plan.block
     trainer.check_seeds(spec.plan.seeds("tuning") if tuned else (), "tuning")
     trainer.check_seeds(spec.plan.seeds("test") if spec.test.top else (), "test")

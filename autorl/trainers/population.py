@@ -40,6 +40,7 @@ from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.population.variants import is_outside
 from autorl.space import resolve_schedules
+from autorl.statistics.episodes import info_metric, tails_of
 from autorl.trainers.agents import AgentTrainer, write_zip
 from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.trainers.environment_state import bare_space
@@ -128,7 +129,11 @@ class PopulationTrainer(AgentTrainer):
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         measured = map(train_metric, self.algorithm.measures)
-        return ("eval_return", "eval_return_std", "eval_length", "train_return", *measured)
+        single = ["eval_return", "eval_length"]
+        if is_outside(environment.id) and environment.vec_env == "dummy":
+            single += map(info_metric, environment.info)
+        further = ("eval_return_std", "train_return", *measured)
+        return (*single, *tails_of(single, environment.metrics), *further)
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last iteration up to `step`.
@@ -204,7 +209,9 @@ class PopulationTrainer(AgentTrainer):
                 # noise.
                 if trained != measured:
                     keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
-                    metrics = engine.evaluation(bound, state, environment, keys)
+                    metrics = engine.evaluation(
+                        bound, state, environment, keys, segment.environment
+                    )
                     values = state["member"].measures
                     # There are places for more than an algorithm has.
                     metrics |= after_update(

@@ -206,10 +206,10 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
     _, hp, state = make("ppo", 1, environment, **SMALL)
     bound = ppo.ALGORITHM.bind(state, environment, hp, Worlds(environment, state["member"]))
     seeds = list(range(20))  # more than go side by side
-    returns, lengths = evaluate_outside(bound.policy, bound.head, environment, seeds)
+    returns, lengths, _ = evaluate_outside(bound.policy, bound.head, environment, seeds)
     assert (lengths == outside_tasks.SHORT).all()
     assert len(set(returns)) == 20
-    some, _ = evaluate_outside(bound.policy, bound.head, environment, [19, 4])
+    some, *_ = evaluate_outside(bound.policy, bound.head, environment, [19, 4])
     assert np.array_equal(some, returns[[19, 4]])
     env = environment.make()
     assert isinstance(env, EpisodeMonitor)
@@ -224,6 +224,25 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
         observation, reward, *_ = env.step(action)
         total += reward
     assert total == pytest.approx(returns[4], rel=1e-4)
+
+
+def test_values_of_info_and_tails_are_metrics_and_change_no_other(tmp_path):
+    wrappers = ("outside_tasks:Costly",)
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2, wrappers=wrappers)
+    asked = ("eval_cost_upper_cvar_50", "eval_return_cvar_50")
+    more = replace(spec, info=FrozenMap(cost="sum"), metrics=asked)
+    outcomes = [
+        trained(_segment(tmp_path / name, spec=each)) for name, each in (("a", spec), ("b", more))
+    ]
+    without, metrics = (outcome.reports[0].metrics for outcome in outcomes)
+    assert {name: metrics[name] for name in without} == without
+    assert {*metrics} == {*without, "eval_cost", *asked}
+    assert metrics["eval_cost"] == metrics["eval_return"]
+    assert metrics[asked[1]] <= metrics["eval_return"] <= metrics[asked[0]]
+    trainer = load(TrainerSpec("population/ppo"))
+    assert {"eval_cost", *asked} <= {*trainer.reported_metrics(more)}
+    native = replace(more, id="CartPole-v1", wrappers=())
+    assert "eval_cost" not in trainer.reported_metrics(native)
 
 
 def test_torch_is_not_needed(tmp_path, monkeypatch):

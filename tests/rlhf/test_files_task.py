@@ -8,7 +8,8 @@ from rlhf_support import importable, save, write_policy
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
 from autorl.core.seeds import evaluation_seeds
-from autorl.core.types import FrozenMap, InputError
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, TrainerSpec
+from autorl.trainers import load
 from autorl.trainers.language.models import load_policy, load_tokenizer, model_folder
 from autorl.trainers.language.policy_metrics import evaluation_prompts, measure
 from autorl.trainers.language.sampling import _encode, _padded, sample
@@ -120,7 +121,7 @@ def test_a_checked_answer_has_its_greedy_and_sampled_accuracy(given):
     built = build("files", options)
     policy, tokenizer = load_policy(built.reference), load_tokenizer(built.reference)
     found = measure(policy, policy, tokenizer, built, seed=0, role="test", step=1, n=8)
-    asked = evaluation_prompts(built.held_out, 0, "test", 1, 8)
+    asked = evaluation_prompts(built.held_out, 0, "test", 1, 8, {})
     likeliest = sample(policy, tokenizer, asked, 4, 0, temperature=0.0).texts
     right = built.signals["answered"](asked, likeliest)
     assert found["greedy"] == sum(right) / 8
@@ -167,6 +168,72 @@ def test_what_cannot_be_is_said_before_a_study(changes, key, message, given):
         task("files", options).check(options)
     assert error.value.key.endswith(key)
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def grouped(given, tmp_path):
+    """The same options, and two prompts in three are of the group `most`."""
+    rows = [
+        {"question": prompt, "answer": "a", "topic": "most" if number % 3 else "few"}
+        for number, prompt in enumerate(PROMPTS)
+    ]
+    data = save(tmp_path / "topics.jsonl", rows)
+    return given | {"data": data, "groups": "topic", "held_out": 0.6}
+
+
+def test_signals_are_measured_on_each_group_and_on_the_worst(grouped):
+    built = build("files", grouped)
+    assert {*built.groups} == {*built.held_out}
+    policy, tokenizer = load_policy(built.reference), load_tokenizer(built.reference)
+    asked = ("vowels_in_few_cvar_50", "vowels_cvar_50", "kl_cvar_50")
+    common = {"seed": 0, "role": "tuning", "step": 1, "n": 9, "asked": asked}
+    found = measure(policy, policy, tokenizer, built, **common)
+    few, most = (found[f"vowels_in_{group}"] for group in ("few", "most"))
+    assert found["vowels_worst_group"] == min(few, most) < max(few, most)
+    drawn = evaluation_prompts(built.held_out, 0, "tuning", 1, 9, built.groups)
+    counts = [sum(built.groups[prompt] == group for prompt in drawn) for group in ("few", "most")]
+    assert found["vowels"] == pytest.approx((few * counts[0] + most * counts[1]) / 9)
+    assert found["vowels_in_few_cvar_50"] <= few
+    assert found["vowels_cvar_50"] <= found["vowels"]
+    assert "kl_cvar_50" not in found, "it has no value for each prompt"
+    del common["asked"]
+    plain = measure(policy, policy, tokenizer, built, **common)
+    assert {name: found[name] for name in plain} == plain
+
+
+def test_an_evaluation_asks_every_group_then_by_their_shares():
+    groups = {f"p{number}": "few" if number % 8 < 2 else "most" for number in range(80)}
+    for step in range(5):
+        drawn = evaluation_prompts([*groups], 0, "tuning", step, 20, groups)
+        assert [groups[prompt] for prompt in drawn].count("few") == 5
+        assert len({*drawn}) == 20
+        least = evaluation_prompts([*groups], 0, "tuning", step, 1, groups)
+        assert sorted(groups[prompt] for prompt in least) == ["few", "most"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": "colour"}, "no 'colour' in the row of the prompt"),
+        ({"held_out": 0.1}, "no held-out prompt of '(few|most)' is for (tuning|test) seeds"),
+        ({"groups": 3}, "expected a text"),
+    ],
+)
+def test_groups_that_cannot_be_are_said_before_a_study(changes, message, grouped):
+    with pytest.raises(InputError, match=message) as error:
+        task("files", grouped | changes).check(grouped | changes)
+    assert error.value.key == "environment.kwargs.groups"
+
+
+def test_groups_of_the_proxy_are_as_little_to_select_by_as_the_proxy(grouped):
+    place = EnvironmentSpec("files", FrozenMap(grouped), metrics=("answered_in_few_cvar_5",))
+    trainer = load(TrainerSpec("rlhf/ppo"))
+    reported = {*trainer.reported_metrics(place)}
+    assert {"answered_in_few_cvar_5", "answered_worst_group", "vowels_in_most"} <= reported
+    trainer.check_objective(place, ["answered_worst_group", "answered_in_few_cvar_5"])
+    for metric in ("vowels_worst_group", "vowels_in_few", "vowels_cvar_5", "vowels_in_few_cvar_5"):
+        with pytest.raises(InputError, match=f"'{metric}' is what files trains on"):
+            trainer.check_objective(place, [metric])
 
 
 def test_one_signal_may_be_trained_on_selected_by_and_reported(given):

@@ -127,7 +127,7 @@ def test_the_same_seed_samples_the_same_and_leaves_the_global_stream_alone(model
 
 def test_test_prompts_are_never_tuning_prompts_and_depend_on_seed_and_step():
     def asked(role, step, n=20):
-        return evaluation_prompts(HELD_OUT, 0, role, step, n)
+        return evaluation_prompts(HELD_OUT, 0, role, step, n, {})
 
     tuning, test = (
         {prompt for step in range(9) for prompt in asked(role, step)} for role in ("tuning", "test")

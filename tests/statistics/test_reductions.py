@@ -1,5 +1,7 @@
 """Reductions of learning curves."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from autorl.core.types import InputError
 from autorl.statistics import auc, best, last, mean_last, parse_reduction
+from autorl.statistics.reductions import time_to
 
 CURVE = [1.0, 5.0, 3.0, 5.0, 2.0]
 curves = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)
@@ -28,19 +31,19 @@ def test_stacked_reduces_the_last_axis():
         assert reduction.stacked(stack)[1, 2] == reduction(stack[1, 2])
 
 
-def test_best_is_read_where_tuning_chose_it_and_others_are_computed():
-    test_curve = [9.0, 4.0, 8.0, 7.0, 6.0]
-    assert [best.read(test_curve, position) for position in (0, 1, 4)] == [9.0, 4.0, 6.0]
-    assert last.read(test_curve, 1) == 6.0
-    assert mean_last(2).read(test_curve, 1) == 6.5
-    for position in (-1, 5):
-        with pytest.raises(ValueError, match=r"position must lie in 0\.\.4"):
-            best.read(test_curve, position)
-    with pytest.raises(ValueError, match="curve must"):
-        best.read([1.0, float("nan")], 0)
+def test_time_to_is_the_first_step_at_the_score_else_twice_the_horizon():
+    reached, never = [1.0, 5.0, 3.0], [1.0, 4.9, 3.0]
+    at_steps = time_to(5).at([10, 20, 40], 100, 1.0)
+    assert at_steps(np.array([reached, never])).tolist() == [-20.0, -200.0]
+    assert np.isnan(at_steps(np.array([1.0, math.nan, 9.0]))), "lacks a value: no time"
+    # Of a metric of which less is better, curves come negated, and the goal is as it is written.
+    assert time_to(3).at([10, 20, 40], 100, -1.0)(-np.array([9.0, 3.0, 1.0])) == -20.0
+    assert (time_to(5)(reached), time_to(5)(never)) == (-2.0, -6.0), "evaluations without steps"
+    assert (time_to(3).sign(1.0), time_to(3).sign(-1.0), last.sign(-1.0)) == (-1.0, -1.0, -1.0)
+    assert last.at([10, 20, 40], 100, 1.0)(np.array(reached)) == 3.0
 
 
-@pytest.mark.parametrize("text", ["last", "best", "auc", "mean_last(3)"])
+@pytest.mark.parametrize("text", ["last", "best", "auc", "mean_last(3)", "time_to(2.5)"])
 def test_parse_round_trips(text):
     reduction = parse_reduction(text)
     assert reduction.name == text
@@ -58,6 +61,8 @@ def test_parse_round_trips(text):
         ("mean_last(inf)", "whole number"),
         ("mean_last(nan)", "whole number"),
         ("auc(2)", "takes no number"),
+        ("time_to(inf)", "must be finite"),
+        ("time_to", "needs one number"),
     ],
 )
 def test_parse_refuses(text, rule):
@@ -74,4 +79,4 @@ def test_mean_last_needs_a_whole_number(k):
 def test_the_last_evaluation_alone_can_be_averaged():
     assert parse_reduction("mean_last(1)")(CURVE) == mean_last(1)(CURVE) == 2.0
     assert parse_reduction("mean_last(2.0)").name == "mean_last(2)"
-    assert (mean_last(4).window, best.window) == (4, None)
+    assert (mean_last(4).window, best.window, time_to(4).window) == (4, None, None)

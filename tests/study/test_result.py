@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
-from study_support import small_spec
+from study_support import run_small, small_spec
 
 from autorl.core.types import Config, Incumbent
+from autorl.landscapes import load_landscape
 from autorl.statistics import Interval
 from autorl.store import rows as table_rows
 from autorl.study.results import result as results
@@ -141,3 +142,15 @@ def test_the_volume_of_a_front_is_in_parts_of_the_box_of_all_proposals():
     )
     assert results._volumes(record, front[:1]).tuning == pytest.approx(11 * 2 / 242)
     assert results._volumes(record, []) is None
+
+
+def test_a_time_is_the_same_in_the_result_and_in_the_landscape(tmp_path):
+    result = run_small(tmp_path / "s", objective={"reduce": "time_to(0.9)"})
+    landscape = load_landscape(tmp_path / "s")
+    choice = landscape.best()
+    assert (choice.tuning, choice.config) == (result.tuning, result.incumbent.config)
+    # One seed of the last of them never reached it: (80 + 2 x 100) / 2.
+    times = [60.0, 70.0, 70.0, 70.0, 70.0, 80.0, 90.0, 140.0]
+    assert landscape.top(8)["tuning_mean"].tolist() == times
+    assert result.direction == "minimize"
+    assert "time_to(0.9) of a run, lower is better (never: 200)" in result.objective

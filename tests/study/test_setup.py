@@ -16,6 +16,9 @@ from autorl.study.setup import (
     trainer_loader,
 )
 
+DOWN = {"reduce": "time_to(0.5)", "direction": "minimize"}
+METRICS = {"steps": 100, "metrics": ["eval_return_cvar_9"]}
+
 
 def spec_of(*best, name=None, limits=None, needs_gpu=False, **executor):
     """A study of trainers that run best on these executors."""
@@ -111,3 +114,37 @@ def test_what_a_continued_run_may_change_is_marked_and_supported():
     assert everything == marked
     assert changeable(spec, lambda trainer: SimpleNamespace(changes={"x", "kind"})) == {"x"}
     assert changeable(spec, lambda trainer: SimpleNamespace(changes=())) == set()
+
+
+# -- objectives that are times, tails and values of `info` -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, None),
+        ({"optimizer": "asha"}, "time_to is of whole runs: asha compares"),
+        ({"optimizer": {"name": "random", "stop": "median"}}, "whole runs: stop: median compares"),
+        ({"failures": {"penalty": 3}}, "objective.reduce: time_to has a penalty of its own"),
+        (
+            {"objective": {"metric": "environment_steps", **DOWN}},
+            "is of evaluations, environment_steps is a cost",
+        ),
+        ({"fidelity": METRICS}, "fidelity.metrics: unknown metric 'eval_return_cvar_9'"),
+        ({"environment": {"info": {"cost": "sum"}}}, "environment.info: no `info` is read of"),
+        ({"environment": {"info": {"return": "sum"}}}, "eval_return is a metric of every"),
+        ({"environment": {"info": {"cost": "mean"}}}, "environment.info.cost: should be 'sum'"),
+    ],
+)
+def test_what_an_objective_or_a_metric_cannot_be(changes, message):
+    def checked():
+        spec = small_spec(
+            **{"optimizer": "random", "objective": {"reduce": "time_to(0.5)"}} | changes
+        )
+        setup.check(spec, trainer_loader(spec))
+
+    if message is None:
+        checked()
+        return
+    with pytest.raises(InputError, match=message):
+        checked()

@@ -34,7 +34,7 @@ from autorl.trainers import load, saved_state
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import trainer as trainer_module
 from autorl.trainers.sb3.environments import make_environment
-from autorl.trainers.sb3.evaluation import METRICS
+from autorl.trainers.sb3.evaluation import metrics_in
 from autorl.trainers.sb3.settings import Settings, optimizers
 
 CARTPOLE, PENDULUM = EnvironmentSpec("CartPole-v1", n_envs=2), EnvironmentSpec("Pendulum-v1")
@@ -320,8 +320,8 @@ def test_new_episodes_are_a_boundary_in_the_replay_buffer(
     assert ends == [(1.0, 1.0)]  # n-step returns stop here, and bootstrap
 
 
-def evaluated(runs: Runs, **changes: Any) -> dict[str, float]:
-    outcome = runs("ppo", PPO, LINE, until=64, evaluate_at=(64,), **changes)
+def evaluated(runs: Runs, task: EnvironmentSpec = LINE, **changes: Any) -> dict[str, float]:
+    outcome = runs("ppo", PPO, task, until=64, evaluate_at=(64,), **changes)
     return dict(outcome.reports[0].metrics)
 
 
@@ -337,8 +337,22 @@ def test_evaluation_side_by_side_or_one_by_one_is_the_same(runs: Runs) -> None:
         evaluated(runs, episodes=7, kwargs=FrozenMap(evaluation_envs=n)) for n in (1, 3, 16)
     )
     assert one == three == many
-    assert set(METRICS) <= set(one)
+    assert set(metrics_in(LINE)) <= set(one)
     assert one["eval_length"] == 10.0
+
+
+def test_values_of_info_and_tails_are_metrics_and_change_no_other(runs: Runs) -> None:
+    asked = ("eval_right_upper_cvar_25", "eval_return_cvar_25", "eval_return_quantile_50")
+    task = EnvironmentSpec(LINE.id, info=FrozenMap(right="sum", left="last"), metrics=asked)
+    plain, more = (evaluated(runs, each, episodes=8) for each in (LINE, task))
+    assert {name: more[name] for name in plain} == plain
+    assert more["eval_right"] == more["eval_return"]  # it is the reward
+    assert more["eval_left"] == 0.0
+    low, middle, high = (more[name] for name in (asked[1], asked[2], asked[0]))
+    assert low <= middle <= high
+    assert low < more["eval_return"] < high
+    assert set(more) >= {*metrics_in(task)}
+    assert {*more} == {*plain, "eval_right", "eval_left", *asked}
 
 
 @pytest.mark.parametrize("space", ["discrete", "dict", "image"])

@@ -35,8 +35,8 @@ class Line(gym.Env[Any, Any]):
         right = float(np.asarray(action).reshape(-1)[0] > 0) == float(self.observation[0] > 0)
         self.left -= 1
         done = self.left == 0
-        info = {"is_success": bool(right)} if done else {}
-        return self._observe(), float(right) + self.bonus, done, False, info
+        info = {"is_success": bool(right), "left": 0} if done else {}
+        return self._observe(), float(right) + self.bonus, done, False, {"right": right, **info}
 
     def _observe(self) -> Any:
         self.observation = self.np_random.uniform(-1, 1, 1).astype(np.float32)

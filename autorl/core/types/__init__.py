@@ -201,6 +201,8 @@ class EnvironmentSpec:
         normalize: False, True, or the keyword arguments of SB3's `VecNormalize`.
         vec_env: `dummy` (all environments in the training process), `subproc` (`sb3/*`), `envpool`
             or `gymnasium` (`population/*`: EnvPool's, or the vectorised one that the id registers).
+        info: names in the `info` of steps that evaluations read, and how: `sum` or `last`.
+        metrics: further metrics of an evaluation (`autorl.statistics.episodes`).
     """
 
     id: str | None = None
@@ -209,6 +211,8 @@ class EnvironmentSpec:
     n_envs: int = 1
     normalize: bool | FrozenMap = False
     vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
+    info: FrozenMap = field(default_factory=FrozenMap)
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

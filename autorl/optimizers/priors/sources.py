@@ -201,9 +201,10 @@ def _lower_bounds(data: Dataset) -> tuple[Array, int]:
     NaN without any score; with it the number of tuning seeds.
     """
     grid = data.grid
-    reduced = grid.reduced(data.rule().reduction, len(grid.steps) - 1)
+    reduction = data.rule().reduction
+    reduced = grid.reduced(reduction, len(grid.steps) - 1)
     places = grid.seed_positions("tuning")
-    values = data.manifest.objective.sign * reduced[:, places]
+    values = reduction.sign(data.manifest.objective.sign) * reduced[:, places]
     counted = ~np.isnan(values)
     # A race trains some configurations with fewer seeds than others.
     number = np.maximum(counted.sum(axis=1), 1)

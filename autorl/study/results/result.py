@@ -25,6 +25,7 @@ from autorl.statistics.coverage import level_text
 from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.statistics.fronts import hypervolume
 from autorl.statistics.noise import posterior, probability_of_best
+from autorl.statistics.reductions import never_reached
 from autorl.store import Store
 from autorl.store.rows import SUCCEEDED, RunRow
 from autorl.study.results.cautions import cautions, reward_metrics
@@ -375,7 +376,7 @@ def read_result(record: StudyRecord) -> Result:
     return Result(
         objective=_objectives_text(spec),
         aggregate=spec.evaluation.aggregate,
-        direction=spec.objectives()[0].direction,
+        direction=spec.objectives()[0].of_score,
         incumbent=incumbent,
         tuning=tuning,
         entries=tuple(entries),
@@ -473,6 +474,7 @@ def _objectives_text(spec: Spec) -> str:
     texts = [
         f"{objective.metric}, {_OF_A_RUN.get(objective.reduce, objective.reduce)} of a run, "
         f"{'higher' if objective.sign > 0 else 'lower'} is better"
+        + (f" (never: {never_reached(spec.fidelity.steps):g})" if objective.is_time else "")
         for objective in spec.objectives()
     ]
     over = "seeds"

@@ -16,6 +16,7 @@ from autorl.core.plain_text import counted, printable, shown
 from autorl.core.seeds import generator
 from autorl.core.types import FrozenMap, InputError, Proposal
 from autorl.space import Space
+from autorl.statistics.evaluation import COST_METRICS
 from autorl.statistics.reductions import parse_reduction
 from autorl.study.spec.optimizer import optimizer_of
 from autorl.study.spec.spec import Spec
@@ -72,16 +73,20 @@ def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
         raise InputError(message, key="fidelity.evaluations")
     have = len(spec.evaluation_steps)
     for number, objective in enumerate(spec.objective):
-        window = parse_reduction(objective.reduce).window
-        if window is not None and window > have:
-            # The key as it is written: the message finds its line by it.
-            listed = isinstance(data.get("objective"), list)
-            place = f"objective[{number}]" if listed else "objective"
-            message = (
+        reduction = parse_reduction(objective.reduce)
+        problem = None
+        if reduction.window is not None and reduction.window > have:
+            problem = (
                 f"{objective.reduce} of a run with {counted(have, 'evaluation')} "
                 f"(fidelity.evaluations): expected at most {have}"
             )
-            raise InputError(message, key=f"{place}.reduce")
+        elif reduction.goal is not None:
+            problem = _why_no_time(spec, objective.metric)
+        if problem is not None:
+            # The key as it is written: the message finds its line by it.
+            listed = isinstance(data.get("objective"), list)
+            place = f"objective[{number}]" if listed else "objective"
+            raise InputError(problem, key=f"{place}.reduce")
     optimizer = data.get("optimizer")
     rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
     if spec.optimizer.stop is not None and rungs is not None and rungs > steps:
@@ -89,6 +94,19 @@ def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
             f"{counted(rungs, 'rung')} in {counted(steps, 'step')}: expected at most one a step"
         )
         raise InputError(message, key="optimizer.rungs")
+
+
+def _why_no_time(spec: Spec, metric: str) -> str | None:
+    """Say why the time to a score is no objective."""
+    stop = spec.optimizer.stop
+    if metric in COST_METRICS:
+        return f"time_to is of evaluations, {metric} is a cost of a whole run"
+    if spec.stated_penalty is not None:
+        return "time_to has a penalty of its own, 2 x fidelity.steps: leave failures.penalty out"
+    if stop is not None or optimizers.find(spec.optimizer.name, spec.path).partial:
+        by = spec.optimizer.name if stop is None else f"stop: {stop}"
+        return f"time_to is of whole runs: {by} compares runs that have not reached the score yet"
+    return None
 
 
 def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:

@@ -27,6 +27,7 @@ from autorl.optimizers.registry import DEFAULT
 from autorl.population.task_families import FamilyPurpose
 from autorl.population.variants import landscape_name
 from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.episodes import base_metric, info_metric
 from autorl.statistics.reductions import parse_reduction
 
 
@@ -114,15 +115,23 @@ class EnvironmentSection(Section):
     """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
     vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
     """Copies in this process, a process each, or together in EnvPool's or the id's own vector."""
+    info: dict[str, Literal["sum", "last"]] = {}
+    """Values of `info` that become metrics of evaluations, `cost` as `eval_cost`.
+
+    `sum`: over the steps of an episode; `last`: of its last step.
+    """
+
+    @field_validator("info")
+    @classmethod
+    def _own_names(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if not name or name.startswith(("return", "length", "success_rate")):
+                raise ValueError(f"{info_metric(name)} is a metric of every evaluation")
+        return value
 
     def resolve(self) -> EnvironmentSpec:
-        normalize = (
-            FrozenMap(self.normalize) if isinstance(self.normalize, dict) else self.normalize
-        )
-        wrappers = FrozenMap(wrappers=self.wrappers)["wrappers"]
-        return EnvironmentSpec(
-            self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env
-        )
+        names = EnvironmentSection.model_fields
+        return EnvironmentSpec(**FrozenMap({name: getattr(self, name) for name in names}))
 
 
 class TaskSection(EnvironmentSection):
@@ -290,12 +299,19 @@ class ObjectiveSection(Section):
     A cost is `wall_seconds`, `environment_steps`, `steps_per_second` or `peak_memory_mb`.
     """
     reduce: str = "last"
-    """How a learning curve becomes a number: last, best, mean_last(k), auc."""
+    """How a learning curve becomes a number: last, best, mean_last(k), auc, time_to(score).
+
+    `time_to` is the first step at which an evaluation reaches the score, and less is better; a run
+    that never does, or fails, counts twice `fidelity.steps`. `direction` is the metric's.
+    """
     direction: Literal["maximize", "minimize"] = "maximize"
 
     @model_validator(mode="after")
     def _has_a_direction(self) -> Self:
-        if self.metric in _SMALLER_IS_BETTER and "direction" not in self.model_fields_set:
+        if (
+            base_metric(self.metric) in _SMALLER_IS_BETTER
+            and "direction" not in self.model_fields_set
+        ):
             raise ValueError(
                 f"less of {self.metric} is better: say `direction: minimize` (or `maximize`)"
             )
@@ -330,6 +346,11 @@ class FidelitySection(Section):
     """Equally spaced evaluations of a full run."""
     episodes: Count = 32
     """Episodes of each evaluation."""
+    metrics: list[str] = []
+    """Further metrics of it: `eval_return_cvar_10` (mean of the lowest 10 % of its episodes).
+
+    Also `_upper_cvar_10` and `_quantile_10`. Those of objectives and constraints need not be here.
+    """
 
 
 class OptimizerSection(Section):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -152,7 +153,8 @@ class Spec(sections.Section):
     def environments(self) -> tuple[EnvironmentSpec, ...]:
         """The environment of each task, or the only one."""
         sections = [self.environment] if self.tasks is None else self.tasks.listed
-        return tuple(section.resolve() for section in sections)
+        metrics = tuple(dict.fromkeys([*self.stated_metrics, *self.fidelity.metrics]))
+        return tuple(replace(section.resolve(), metrics=metrics) for section in sections)
 
     @property
     def task_names(self) -> str | None:
@@ -402,6 +404,7 @@ class Spec(sections.Section):
             constraints,
             self.evaluation.aggregate,
             self.stated_penalty,
+            self.fidelity.steps,
             [] if self.tasks is None else self.tasks.scales(self.objective[0].metric),
         )
 

@@ -12,12 +12,12 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from autorl.core.types import InputError, SeedRole
+from autorl.core.types import FrozenMap, InputError, SeedRole
 
 Pair: TypeAlias = tuple[str, str, str]
 """prompt, chosen completion, rejected completion."""
@@ -45,6 +45,7 @@ class Built:
         held_out, held_out_pairs, held_out_completions: for evaluation only, disjoint from those.
         test_pairs, test_completions: what test seeds are evaluated on. Each role has
             its own half of `held_out`.
+        groups: of each held-out prompt, empty where prompts are in none.
         max_completion: most tokens of a completion, end of sequence included.
         signals: every reward by name, e.g. `proxy` and `gold`.
         training: the signal a policy is trained on.
@@ -74,6 +75,7 @@ class Built:
     labelled: tuple[tuple[str, str, bool], ...] = ()
     held_out_completions: tuple[tuple[str, str], ...] = ()
     test_completions: tuple[tuple[str, str], ...] = ()
+    groups: Mapping[str, str] = field(default_factory=FrozenMap)
     ensemble: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None

@@ -8,13 +8,16 @@ itself (length, distinct).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress, count, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autorl.core.seeds import evaluation_seeds, generator
 from autorl.core.types import SeedRole
+from autorl.statistics.episodes import tails
 from autorl.trainers.language.contract import Built, Pair, Signal, Task
 from autorl.trainers.language.passes import reference_of
 from autorl.trainers.language.sampling import log_likelihoods, model_rewards, sample, sequence_kl
@@ -30,12 +33,13 @@ JUDGED = ("win_rate", "best_of_16")
 """Metrics that are by another one; see `judge`."""
 REFERENCE = "reference_"
 """Prefix of what the reference policy scores on the same prompts."""
+WORST_GROUP = "_worst_group"
 _OF_16_PROMPTS = 64  # prompts of `best_of_16`
 _PROBED = 128  # prompts of `checked_measures`
 
 
 def evaluation_prompts(
-    held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int
+    held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int, groups: Mapping[str, str]
 ) -> list[str]:
     """Draw `n` held-out prompts for an evaluation.
 
@@ -43,12 +47,24 @@ def evaluation_prompts(
 
     Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on
     prompts that no search has seen. If there are fewer than n, prompts are repeated; their
-    completions differ.
+    completions differ. Groups of prompts have one prompt each, then as many as their shares of all.
     """
     prompts = half(held_out, role)
     # a stream of this evaluation: what was drawn before, or was not, cannot change it
     order = generator(seed, "evaluation", role, step).permutation(len(prompts))
-    return [prompts[order[index % len(prompts)]] for index in range(n)]
+    drawn = [prompts[place] for place in order]
+    if groups:
+        sizes = Counter(groups[prompt] for prompt in drawn)
+        ranks: dict[str, Iterator[int]] = {group: count() for group in sizes}
+        # stable: prompts of a group stay in the order they were drawn
+        drawn = sorted(drawn, key=lambda p: next(ranks[groups[p]]) / sizes[groups[p]])
+        n = max(n, len(sizes))
+    return [drawn[index % len(drawn)] for index in range(n)]
+
+
+def in_group(signal: str, group: str) -> str:
+    """Name the metric of a signal on the prompts of a group."""
+    return f"{signal}_in_{group}"
 
 
 def measure(
@@ -61,6 +77,7 @@ def measure(
     role: SeedRole,
     step: int,
     n: int,
+    asked: Sequence[str] = (),
 ) -> dict[str, float]:
     """Measure a policy on held-out prompts.
 
@@ -73,24 +90,33 @@ def measure(
         the same prompt by the report signal (ties half); `length` in tokens; `truncated`, the share
         of completions that were cut at `max_completion`; `distinct`, the mean share of distinct
         tokens; `reference_<signal>`, what the reference scores; and what the task itself probes.
-        There is no win rate if no signal judges.
+        There is no win rate if no signal judges. Tails over prompts, as `asked`. Where prompts are
+        in groups, `<signal>_in_<group>` and their least, `<signal>_worst_group`.
     """
-    prompts = evaluation_prompts(built.held_out, seed, role, step, n)
+    prompts = evaluation_prompts(built.held_out, seed, role, step, n, built.groups)
     # two seeds: of one seed a policy that has not moved would write the reference's own words
     policy_seed, reference_seed = evaluation_seeds(seed, role, step, 2)
     samples = sample(policy, tokenizer, prompts, built.max_completion, policy_seed)
     with reference_of(policy, reference) as frozen:
         baseline = sample(frozen, tokenizer, prompts, built.max_completion, reference_seed)
+    values: dict[str, Sequence[float]]
     values = {name: signal(prompts, samples.texts) for name, signal in built.signals.items()}
-    metrics = {name: _mean(value) for name, value in values.items()}
     by = judge(built)
     if by is not None:
         reference_values = built.signals[by](prompts, baseline.texts)
-        metrics[REFERENCE + by] = _mean(reference_values)
         wins = [_won(a, b) for a, b in zip(values[by], reference_values, strict=True)]
-        metrics["win_rate"] = _mean(wins)
+        values |= {REFERENCE + by: reference_values, "win_rate": wins}
+    groups = sorted({*built.groups.values()})
+    for name, group in product(built.signals, groups):
+        inside = [built.groups[prompt] == group for prompt in prompts]
+        values[in_group(name, group)] = [*compress(values[name], inside)]
+    metrics = {name: _mean(value) for name, value in values.items()}
+    for name in built.signals if groups else ():
+        metrics[name + WORST_GROUP] = min(metrics[in_group(name, group)] for group in groups)
     metrics["kl"] = sequence_kl(policy, reference, samples)
-    metrics |= {"length": _mean(samples.lengths), "distinct": _mean(samples.distinct)}
+    values |= {"length": samples.lengths, "distinct": samples.distinct}
+    metrics |= {name: _mean(values[name]) for name in ("length", "distinct")}
+    metrics |= tails(values, asked)
     metrics["truncated"] = 1.0 - _mean(samples.ended)
     if built.probe is not None:
         metrics |= built.probe(policy, tokenizer, prompts, policy_seed)

@@ -36,7 +36,7 @@ from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.offline.learner import APPLIED, Learner, Transitions, read_transitions
 from autorl.trainers.saved_state import load_parent, save
 from autorl.trainers.sb3.environments import make_environment
-from autorl.trainers.sb3.evaluation import METRICS, evaluate
+from autorl.trainers.sb3.evaluation import evaluate, metrics_in
 from autorl.trainers.shared import Course, check_names, check_start, search_folders
 
 _CLONING: Mapping[str, Any] = {
@@ -116,7 +116,7 @@ class OfflineTrainer(Trainer):
         )
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        return tuple(name for name in METRICS if not name.startswith("train_"))
+        return [name for name in metrics_in(environment) if not name.startswith("train_")]
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         course = Course(segment, report)

@@ -169,6 +169,7 @@ class LanguageRun(Course):
             role=segment.role,
             step=step,
             n=segment.episodes,
+            asked=segment.environment.metrics,
         )
         if self.trainer.scores:
             return metrics

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from autorl.core.numbers import check_number
 from autorl.core.plain_text import counted
 from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError, TrainerSpec
+from autorl.statistics.episodes import base_metric, tails_of
 from autorl.store.checkpoints import sync_tree
 from autorl.store.outputs import free_output
 from autorl.trainers.contract import ExportedModel, FixedValue, Trainer
@@ -27,7 +28,7 @@ from autorl.trainers.language.models import (
     load_tokenizer,
 )
 from autorl.trainers.language.passes import MEMORY_GB, bounded, sequences_at_once
-from autorl.trainers.language.policy_metrics import JUDGED, REFERENCE, judge
+from autorl.trainers.language.policy_metrics import JUDGED, REFERENCE, WORST_GROUP, in_group, judge
 from autorl.trainers.language.rewards import options as reward_options
 from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.rewards.user_signals import same_sources
@@ -220,10 +221,15 @@ class RLHFTrainer(Trainer):
         of_pairs = {"pair_accuracy", "pair_margin", "pair_ties"}
         if not self.policies:
             return {*training, *of_pairs, "tokens", *(("best_of_16",) if by else ())}
-        metrics = training | {"kl", "length", "truncated", "distinct", "tokens"}
-        metrics |= {*about.signals, *about.probed}
+        single = {*about.signals, "length", "distinct"}
         if by:
-            metrics |= {"win_rate", REFERENCE + by}
+            single |= {"win_rate", REFERENCE + by}
+        metrics = training | {"kl", "truncated", "tokens", *about.probed}
+        if environment.kwargs.get("groups"):
+            groups = {*build_task(environment).groups.values()}
+            single |= {in_group(*names) for names in product(about.signals, groups)}
+            metrics |= {name + WORST_GROUP for name in about.signals}
+        metrics |= {*single, *tails_of(single, environment.metrics)}
         if self.scores:
             return metrics | {"reward_zero_std"}
         available = set(about.check(without_instance(environment.kwargs)))
@@ -297,9 +303,13 @@ class RLHFTrainer(Trainer):
         if judged_by[about.selection] in refused:
             alternative = "another signal"
         for metric in metrics:
-            by = judged_by.get(metric, metric)
+            base = base_metric(metric)
+            for name in about.signals:
+                if base.startswith((in_group(name, ""), name + WORST_GROUP)):
+                    base = name
+            by = judged_by.get(base, base)
             if by in refused:
-                what = f"{metric!r} is" if by == metric else f"{metric!r} is by {by!r},"
+                what = f"{metric!r} is" if by == base else f"{metric!r} is by {by!r},"
                 raise InputError(
                     f"{what} what {about.name} trains on: selecting by it finds the configuration "
                     f"that exploits it hardest. Select by {alternative}, or say "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.core.types import EnvironmentSpec
+from autorl.statistics import episodes
 from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3 import shared_policy
 from autorl.trainers.sb3.environments import is_game, make_environment
@@ -24,12 +25,20 @@ if TYPE_CHECKING:
 ACTION_MASKS = "action_masks"
 """The method by which an environment says which actions are valid (sb3-contrib)."""
 _COMPONENTS = "component_returns"
-METRICS = ("eval_return", "eval_return_std", "eval_length", "eval_success_rate", "train_return")
 
 
-def component_metric(index: int) -> str:
-    """Name the metric of a component of the reward."""
-    return f"eval_return_{index}"
+def metrics_in(environment: EnvironmentSpec, components: int = 0) -> list[str]:
+    """List the metrics of an evaluation in an environment.
+
+    Args:
+        environment: which reads values of `info` and asks for tails.
+        components: of the reward.
+    """
+    infos = () if is_game(environment) else environment.info
+    single = ["eval_return", "eval_length", *map(episodes.info_metric, ("success_rate", *infos))]
+    single += map(episodes.component_metric, range(components))
+    tails = episodes.tails_of(single, environment.metrics)
+    return [*single, "eval_return_std", "train_return", *tails]
 
 
 def evaluate(
@@ -49,26 +58,20 @@ def evaluate(
     Returns:
         `eval_return`, `eval_return_std` (ddof 0, as SB3 prints it), `eval_length`;
         `eval_success_rate` where episodes
-        end with `is_success` or `success` in their info; `eval_return_0`, `eval_return_1`, ... of a
+        end with `is_success` or `success` in their info; what the task reads of `info`;
+        `eval_return_0`, `eval_return_1`, ... of a
         reward that is a vector; `train_return`: mean of the latest
-        training episodes, if any.
+        training episodes, if any; and tails that the task asks for.
     """
     with preserved():
         # A policy that is not deterministic draws its actions from torch's global generator.
         seed_global(seeds[0])
         # In the order of their seeds: a mean must not depend on which episode ended first.
-        episodes = sorted(play_episodes(model, environment, seeds, deterministic, n_envs, folders))
-    returns = np.array([episode[1] for episode in episodes])
-    metrics = {
-        "eval_return": float(returns.mean()),
-        "eval_return_std": float(returns.std()),
-        "eval_length": float(np.mean([episode[2] for episode in episodes])),
-    }
-    successes = [episode[3] for episode in episodes if episode[3] is not None]
-    if successes:
-        metrics["eval_success_rate"] = float(np.mean(successes))
-    of_components = np.mean([episode[4] for episode in episodes], axis=0)
-    metrics |= {component_metric(index): float(mean) for index, mean in enumerate(of_components)}
+        played = sorted(play_episodes(model, environment, seeds, deterministic, n_envs, folders))
+    returns, lengths, infos, of_components = zip(*(episode[1:] for episode in played), strict=True)
+    metrics = episodes.episode_metrics(
+        np.array(returns), lengths, infos, environment, np.array(of_components)
+    )
     if model.ep_info_buffer:
         # The latest 100 episodes (`stats_window_size`), as SB3 logs them.
         metrics["train_return"] = float(np.mean([info["r"] for info in model.ep_info_buffer]))
@@ -83,20 +86,21 @@ def play_episodes(
     n_envs: int,
     folders: tuple[str, ...],
     shown: Callable[[gym.Env[Any, Any]], None] = lambda env: None,
-) -> Iterator[tuple[int, float, int, float | None, tuple[float, ...]]]:
-    """Yield (index, return, length, success, components) of each episode, as they end.
+) -> Iterator[tuple[int, float, int, dict[str, float], tuple[float, ...]]]:
+    """Yield (index, return, length, infos, components) of each episode, as they end.
 
     A free environment takes the next seed. `shown` is given an environment after each step.
     """
     policy = _Policy(model, deterministic)
     if is_game(environment):
         for index, returned, length in shared_policy.played(policy, environment, seeds, folders):
-            yield index, returned, length, None, ()
+            yield index, returned, length, {}, ()
         return
     count = min(n_envs, len(seeds))
     envs = [make_environment(environment, folders) for _ in range(count)]
     try:
         running = {slot: slot for slot in range(len(envs))}  # environment -> episode
+        infos: list[dict[str, float]] = [{} for _ in seeds]
         observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
         pending = iter(range(len(envs), len(seeds)))
         while running:
@@ -107,6 +111,7 @@ def play_episodes(
             for slot, action in zip(slots, actions, strict=True):
                 observations[slot], _, terminated, truncated, info = envs[slot].step(action)
                 shown(envs[slot])
+                episodes.add_info(infos[running[slot]], environment.info, "sum", info)
                 if not (terminated or truncated):
                     continue
                 policy.forget(slot)
@@ -115,7 +120,9 @@ def play_episodes(
                 if "episode" not in info and not truncated:
                     observations[slot] = envs[slot].reset()[0]
                     continue
-                yield running.pop(slot), *_result(envs[slot], info)
+                index = running.pop(slot)
+                episodes.add_info(infos[index], environment.info, "last", info)
+                yield index, *_result(envs[slot], info, infos[index])
                 following = next(pending, None)
                 if following is not None:
                     running[slot] = following
@@ -179,14 +186,16 @@ class _Policy:
 
 
 def _result(
-    env: gym.Env[object, object], info: Mapping[str, Any]
-) -> tuple[float, int, float | None, tuple[float, ...]]:
-    """Return return, length, success and components of the episode that just ended.
+    env: gym.Env[object, object], info: Mapping[str, Any], values: dict[str, float]
+) -> tuple[float, int, dict[str, float], tuple[float, ...]]:
+    """Return return, length, infos and components of the episode that just ended.
 
     The return is what the monitor summed, before its rounding, or has seen so far of an episode
-    that a wrapper cuts.
+    that a wrapper cuts. `values` of `info` gain success, where that is said.
     """
     success = info.get("is_success", info.get("success"))
+    if success is not None:
+        values["success_rate"] = float(success)
     rewards_of_episodes = env.get_wrapper_attr("get_episode_rewards")
     if "episode" in info:
         # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
@@ -199,5 +208,4 @@ def _result(
     of_components: tuple[float, ...] = ()
     if env.has_wrapper_attr(_COMPONENTS):
         of_components = tuple(map(float, env.get_wrapper_attr(_COMPONENTS)))
-    succeeded = None if success is None else float(success)
-    return returned, length, succeeded, of_components
+    return returned, length, values, of_components

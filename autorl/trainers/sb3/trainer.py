@@ -64,7 +64,7 @@ from autorl.trainers.sb3.environments import (
     thaw_all,
     vectorise,
 )
-from autorl.trainers.sb3.evaluation import ACTION_MASKS, METRICS, component_metric, evaluate
+from autorl.trainers.sb3.evaluation import ACTION_MASKS, evaluate, metrics_in
 from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.named_classes import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.run_logs import (
@@ -215,8 +215,8 @@ class SB3Trainer(AgentTrainer):
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         with self._made(environment) as env:
-            of_components = [component_metric(index) for index in range(components(env))]
-        return (*METRICS, *of_components, *map(train_metric, self.algorithm.losses))
+            metrics = metrics_in(environment, components(env))
+        return (*metrics, *map(train_metric, self.algorithm.losses))
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last rollout up to `step`.

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,8 +31,9 @@ from typing import Any
 import numpy as np
 
 from autorl.core.numbers import check_number
+from autorl.core.plain_text import shown
 from autorl.core.seeds import digest
-from autorl.core.types import InputError
+from autorl.core.types import InputError, SeedRole
 from autorl.trainers.language.contract import Built, Signal, Task
 from autorl.trainers.language.data.rows import chat_renderer, local
 from autorl.trainers.language.data.user_data import (
@@ -42,7 +44,7 @@ from autorl.trainers.language.data.user_data import (
     pairs_of,
 )
 from autorl.trainers.language.models import load_tokenizer, model_folder
-from autorl.trainers.language.policy_metrics import JUDGED, METRICS, checked_measures
+from autorl.trainers.language.policy_metrics import JUDGED, METRICS, checked_measures, half
 from autorl.trainers.language.rewards.user_signals import (
     RewardModel,
     columns_read,
@@ -57,7 +59,7 @@ _DATA_SETS = ("data", "prompts", "held_out")
 _NAMED_TEXTS = "a mapping of names to texts"
 _EXPECTED: Mapping[str, tuple[Any, str]] = {
     **dict.fromkeys(("model", "data"), (str, "a folder, a file or a name on a hub")),
-    **dict.fromkeys(("prompts", "subset"), (str | None, "a text")),
+    **dict.fromkeys(("prompts", "subset", "groups"), (str | None, "a text")),
     **dict.fromkeys(("columns", "signals"), (Mapping, _NAMED_TEXTS)),
 }
 _MOST = 512  # held-out pairs, or completions, an evaluation reads
@@ -82,13 +84,17 @@ class Files(Task):
         prompts: a data set of prompts to sample from instead of those of the data, or for data that
             has none (`text`).
         subset: of a data set on a hub that has several.
+        groups: the column that says a prompt's group; signals are measured on each of them too.
     """
 
     name = "files"
     options: Mapping[str, Any] = MappingProxyType(
         {
             **dict.fromkeys(
-                ("model", "data", "prompts", "subset", "training", "selection", "report", "checked")
+                (
+                    *("model", "data", "prompts", "subset", "groups"),
+                    *("training", "selection", "report", "checked"),
+                )
             ),
             "pass_at": 8,
             "near_duplicates": "note",
@@ -191,6 +197,7 @@ class Files(Task):
             labelled=labelled_of(data.train),
             held_out_completions=completions_of(data.tuning)[:_MOST],
             test_completions=completions_of(data.test)[:_MOST],
+            groups=_groups(chosen["groups"], data),
             notes=data.notes,
             probe=probe,
         )
@@ -281,7 +288,32 @@ def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> Use
     render = chat_renderer(partial(load_tokenizer, reference))
     # by the instance, not the seed: all runs of a study share what is held out
     rng = np.random.default_rng(digest(instance, "held-out prompts"))
-    return UserData(chosen, render, rng, columns_read(chosen["signals"], f"{_KEY}.signals"))
+    read = columns_read(chosen["signals"], f"{_KEY}.signals")
+    if read is not None:
+        read |= {chosen["groups"]} - {None}
+    return UserData(chosen, render, rng, read)
+
+
+def _groups(column: str | None, data: UserData) -> dict[str, str]:
+    """Read the group of each held-out prompt.
+
+    Raises:
+        InputError: a prompt has none, or no prompt of a group is for seeds of a role.
+    """
+    if column is None:
+        return {}
+    key = f"{_KEY}.groups"
+    rows = dict(data.rows)
+    groups = {prompt: str(rows[prompt].get(column) or "") for prompt in data.held_out}
+    for prompt, group in groups.items():
+        if not group:
+            raise InputError(f"no {column!r} in the row of the prompt {shown(prompt)}", key=key)
+    roles: tuple[SeedRole, SeedRole] = ("tuning", "test")
+    for group, role in product(sorted({*groups.values()}), roles):
+        if group not in {groups[prompt] for prompt in half(data.held_out, role)}:
+            message = f"no held-out prompt of {group!r} is for {role} seeds: hold out more"
+            raise InputError(message, key=key)
+    return groups
 
 
 def _try_signals(built: Built) -> None:
