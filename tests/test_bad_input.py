@@ -9,21 +9,12 @@ import sys
 
 import pytest
 import yaml
-
-GOOD = {
-    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.05}},
-    "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
-    "fidelity": {"steps": 100, "evaluations": 2},
-    "budget": {"runs": 8},
-    "seeds": {"tuning": 2, "test": 2},
-    "optimizer": "random",
-    "executor": {"name": "in_process"},
-}
+from small_studies import SMALL
 
 
 def write(folder, **changes):
     """A study file: the good one with some keys replaced (None removes a key)."""
-    study = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
+    study = {key: value for key, value in {**SMALL, **changes}.items() if value is not None}
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump(study, sort_keys=False))
     return path

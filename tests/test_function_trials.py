@@ -8,6 +8,7 @@ import threading
 
 import pandas as pd
 import pytest
+from refusals import expect_error
 
 import autorl
 from autorl import InputError, SeedPlan, StudyError, TrialStopped, tune
@@ -202,13 +203,11 @@ def test_a_run_that_ends_itself_is_scored_and_not_continued():
     ],
 )
 def test_mistakes_are_said(function, message):
-    with pytest.raises(StudyError, match=message):
-        tune(function, SPACE, **STUDY)
+    expect_error(message, tune, function, SPACE, kind=StudyError, **STUDY)
 
 
 def test_a_function_that_needs_more_than_the_trial_is_refused():
-    with pytest.raises(InputError, match="is given nothing else, but needs 'seed'"):
-        tune(lambda trial, seed: 1.0, SPACE)
+    expect_error("is given nothing else, but needs 'seed'", tune, lambda trial, seed: 1.0, SPACE)
 
 
 KILLED = """
@@ -266,5 +265,4 @@ def test_a_study_file_names_such_a_function_too(tmp_path):
     ],
 )
 def test_what_an_executor_cannot_do_is_refused(option, message):
-    with pytest.raises(InputError, match=message):
-        tune(climb, SPACE, runs=6, **option)
+    expect_error(message, tune, climb, SPACE, runs=6, **option)

@@ -4,9 +4,9 @@ import os
 import socket
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.regular_files import open_regular, read_regular
-from autorl.core.types import InputError
 from autorl.landscapes._views import read_own_space
 from autorl.landscapes.manifest import Manifest, file_sha256
 from autorl.optimizers.priors.table import load_prior
@@ -44,8 +44,7 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path, monkeypatch, kind):
 )
 def test_a_pipe_in_a_folder_of_somebody_else_is_one_line(tmp_path, name, read):
     os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match="not a regular file"):
-        read(tmp_path)
+    expect_error("not a regular file", read, tmp_path)
 
 
 def test_a_pipe_among_the_files_of_a_manifest_is_not_hashed(tmp_path):
@@ -59,9 +58,7 @@ def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path):
     folder = tmp_path / "study"
     folder.mkdir()
     (folder / "study.lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(InputError, match="is a link") as error:
-        FolderLock(folder)
-    assert error.value.file == str(folder / "study.lock")
+    assert expect_error("is a link", FolderLock, folder).file == str(folder / "study.lock")
     assert (tmp_path / "mine").read_text() == "mine"
 
 

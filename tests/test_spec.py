@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_tests import examples
+from refusals import expect_error
 
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Start, TrainerSpec
 from autorl.statistics.evaluation import Fixed, Racing
@@ -267,8 +268,7 @@ def test_rungs_belong_to_the_stopping_rule_or_to_the_optimizer():
     assert len(optimizer_of({"name": "asha"}).steps) == 3
     assert optimizer_of({"name": "random", "stop": "median", "rungs": 2}).steps == (50, 100)
     assert len(optimizer_of({"name": "random", "stop": "median"}).steps) == 5
-    with pytest.raises(InputError, match="unknown option"):
-        optimizer_of({"name": "random", "rungs": 3})
+    expect_error("unknown option", optimizer_of, {"name": "random", "rungs": 3})
 
 
 class _Changeless:
@@ -297,8 +297,7 @@ def test_overrides_are_read_as_yaml(text, parsed):
 
 @pytest.mark.parametrize("text", ["fidelity.steps", "=3", " =3", ""])
 def test_an_override_without_a_key_or_value_is_an_input_error(text):
-    with pytest.raises(InputError, match="--set: expected key=value"):
-        parse_override(text)
+    expect_error("--set: expected key=value", parse_override, text)
 
 
 def test_overrides_reach_into_sections_and_short_forms(tmp_path):
@@ -327,8 +326,7 @@ def test_overrides_reach_into_sections_and_short_forms(tmp_path):
     ],
 )
 def test_a_bad_override_is_an_input_error(tmp_path, key, value, message):
-    with pytest.raises(InputError, match=message):
-        loaded(tmp_path, BASE + "objective: {metric: a}\n", {key: value})
+    expect_error(message, loaded, tmp_path, BASE + "objective: {metric: a}\n", {key: value})
 
 
 def test_a_function_has_one_step_and_one_value():
@@ -364,9 +362,7 @@ ENOUGH = [
 
 @pytest.mark.parametrize(("budget", "changes", "message"), TOO_SMALL)
 def test_a_budget_below_one_proposal_is_refused(budget, changes, message):
-    with pytest.raises(InputError) as error:
-        load_spec(yaml.safe_load(BASE) | {"budget": budget} | changes)
-    assert message in str(error.value)
+    expect_error(re.escape(message), load_spec, yaml.safe_load(BASE) | {"budget": budget} | changes)
 
 
 @pytest.mark.parametrize("changes", ENOUGH)
@@ -494,13 +490,10 @@ def test_a_mistake_in_what_is_needed(tmp_path, old, new, line, key, message):
 
 
 def test_a_study_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="file not found"):
-        load_spec(tmp_path / "no.yaml")
-    with pytest.raises(InputError, match="expected a file, this is a folder"):
-        load_spec(tmp_path)
+    expect_error("file not found", load_spec, tmp_path / "no.yaml")
+    expect_error("expected a file, this is a folder", load_spec, tmp_path)
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not a text file in UTF-8"):
-        load_spec(tmp_path / "bytes.yaml")
+    expect_error("not a text file in UTF-8", load_spec, tmp_path / "bytes.yaml")
 
 
 def test_warm_starts_may_leave_out_what_has_a_default(tmp_path):

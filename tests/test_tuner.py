@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import pytest
+from refusals import expect_error
 
 from autorl import (
     Finished,
@@ -61,11 +62,9 @@ def test_a_trial_per_tuning_seed_then_waiting():
     assert (first.seed, second.seed) == (4, 9)
     assert first.config == second.config == {"x": 0.5}, "the default configuration comes first"
     assert (first.start, first.until, first.checkpoint, first.role) == (0, 1, None, "tuning")
-    with pytest.raises(Waiting, match="2 open trials"):
-        tuner.ask()
+    expect_error("2 open trials", tuner.ask, kind=Waiting)
     tuner.tell(second, 1.0)
-    with pytest.raises(Waiting, match=r"tell the open trial first.*`parallelism` is 1"):
-        tuner.ask()
+    expect_error(r"tell the open trial first.*`parallelism` is 1", tuner.ask, kind=Waiting)
     tuner.tell(first, 3.0)
     assert tuner.ask().config != first.config
     assert tuner.result().tuning == 2.0
@@ -76,18 +75,15 @@ def test_a_trial_is_told_once():
     trial = tuner.ask()
     tuner.tell(trial, 1.0)
     for again in (lambda: tuner.tell(trial, 1.0), lambda: tuner.fail(trial)):
-        with pytest.raises(InputError, match=r"trial 0\.0 is not open"):
-            again()
+        expect_error(r"trial 0\.0 is not open", again)
 
 
 def test_a_metric_of_a_constraint_and_of_a_point_on_the_way_is_needed_too():
     bounds = [{"metric": "cost", "max": 1.0}, {"metric": "environment_steps", "max": 1e9}]
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), constraints=bounds, fidelity=10)
     trial = tuner.ask()
-    with pytest.raises(InputError, match="needs metric 'cost'; told: value"):
-        tuner.tell(trial, 1.0)
-    with pytest.raises(InputError, match="needs metric 'value'; told: cost"):
-        tuner.report(trial, 5, {"cost": 1.0})
+    expect_error("needs metric 'cost'; told: value", tuner.tell, trial, 1.0)
+    expect_error("needs metric 'value'; told: cost", tuner.report, trial, 5, {"cost": 1.0})
     tuner.report(trial, 5, {"cost": 1.0, "value": 1})
     tuner.tell(trial, {"cost": 1.0, "value": 2})
     assert tuner.result().tuning == 2.0
@@ -105,14 +101,12 @@ def test_failures_keep_their_kind(kind):
 def test_lost_is_handed_out_again_and_nonsense_is_refused():
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
     trial = tuner.ask()
-    with pytest.raises(InputError, match="unknown kind of failure 'oops'; known: crash"):
-        tuner.fail(trial, "oops")
+    expect_error("unknown kind of failure 'oops'; known: crash", tuner.fail, trial, "oops")
     for _ in range(3):
         tuner.fail(trial, "lost")
         assert tuner.ask() == trial
     tuner.tell(trial, float("nan"))
-    with pytest.raises(StudyError, match="no proposal was scored"):
-        tuner.result()
+    expect_error("no proposal was scored", tuner.result, kind=StudyError)
 
 
 @pytest.mark.parametrize("saves", [True, False])
@@ -240,8 +234,7 @@ def test_out_keeps_the_study_and_takes_it_up_again(tmp_path, monkeypatch):
         "from another folder, with the workers named"
     )
     assert len(calls) == done
-    with pytest.raises(InputError, match="holds a study of another file"):
-        tune(counted, SPACE, **(options | {"runs": 7}))
+    expect_error("holds a study of another file", tune, counted, SPACE, **options | {"runs": 7})
 
 
 def test_who_opens_the_study_of_a_function_is_told_to_run_its_program(tmp_path):
@@ -249,19 +242,14 @@ def test_who_opens_the_study_of_a_function_is_told_to_run_its_program(tmp_path):
         return config["x"]
 
     tune(inner, SPACE, runs=3, seeds=SeedPlan(1, 1), optimizer="random", out=tmp_path / "s")
-    with pytest.raises(InputError, match="was given to `tune` by a program: run that again"):
-        Study.open(tmp_path / "s")
+    expect_error("was given to `tune` by a program: run that again", Study.open, tmp_path / "s")
 
 
 def test_what_is_wrong_is_said():
-    with pytest.raises(InputError, match="needs a search space"):
-        tune(plain)
-    with pytest.raises(InputError, match="only a function needs a space"):
-        tune("population/ppo", SPACE)
-    with pytest.raises(InputError, match="unknown key 'rums'"):
-        tune(plain, SPACE, rums=3)
-    with pytest.raises(InputError, match="file not found"):
-        tune("nowhere.yaml")
+    expect_error("needs a search space", tune, plain)
+    expect_error("only a function needs a space", tune, "population/ppo", SPACE)
+    expect_error("unknown key 'rums'", tune, plain, SPACE, rums=3)
+    expect_error("file not found", tune, "nowhere.yaml")
     with pytest.raises(InputError, match="needs an argument 'learning_rate' nobody gives"):
         tune(lambda config, learning_rate: 1.0, SPACE)
 
@@ -288,8 +276,7 @@ def test_workers_change_no_result(function, option, tmp_path):
 
 
 def test_an_unknown_option_is_answered_with_the_nearest():
-    with pytest.raises(InputError, match="did you mean 'runs'"):
-        tune(plain, SPACE, rums=3)
+    expect_error("did you mean 'runs'", tune, plain, SPACE, rums=3)
     with pytest.raises(InputError, match=r"known keys: .* more") as refused:
         Tuner(SPACE, workers=3)
     assert not {"runs", "workers", "trainer"} & set(re.findall(r"\w+(?=,)", str(refused.value)))
@@ -307,8 +294,7 @@ def test_an_unknown_option_is_answered_with_the_nearest():
     ],
 )
 def test_an_option_of_others_and_a_misspelt_one_are_answered_with_ours(option, answer):
-    with pytest.raises(InputError, match=answer):
-        tune(plain, SPACE, **{option: 3})
+    expect_error(answer, tune, plain, SPACE, **{option: 3})
 
 
 @pytest.mark.parametrize("call", [Tuner, lambda space, **options: tune(plain, space, **options)])
@@ -358,8 +344,7 @@ def test_a_trial_is_no_failure_that_the_study_has_stopped():
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
     trial = tuner.ask()
     for kind in ("pruned", "stopped"):
-        with pytest.raises(InputError, match=r"is no failure.*`stop: median`, `rungs`"):
-            tuner.fail(trial, kind)
+        expect_error(r"is no failure.*`stop: median`, `rungs`", tuner.fail, trial, kind)
     assert not hasattr(trial, "should_prune")
     assert pickle.loads(pickle.dumps(trial)) == trial
     tuner.tell(trial, 1.0)

@@ -10,8 +10,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pandas as pd
 import pytest
+from refusals import expect_error
 
-from autorl import Callback, Finished, InputError, SeedPlan, StudyError, Tuner, Waiting
+from autorl import Callback, Finished, SeedPlan, StudyError, Tuner, Waiting
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 OPTIONS = {"optimizer": "tpe", "seeds": SeedPlan(2, 0), "budget": {"runs": 40}, "parallelism": 4}
@@ -182,16 +183,14 @@ def test_a_callback_that_calls_its_tuner_is_refused(call, capsys):
 def test_what_is_not_a_trial_is_refused(trial):
     tuner = Tuner(SPACE, **OPTIONS)
     for call in (tuner.fail, lambda it: tuner.tell(it, 1.0), lambda it: tuner.report(it, 1, 1.0)):
-        with pytest.raises(InputError, match="trial: expected a trial"):
-            call(trial)
+        expect_error("trial: expected a trial", call, trial)
 
 
 def test_a_closed_tuner_says_so_and_closes_twice():
     tuner = Tuner(SPACE, **OPTIONS)
     tuner.close()
     tuner.close()
-    with pytest.raises(StudyError, match="the tuner is closed"):
-        tuner.ask()
+    expect_error("the tuner is closed", tuner.ask, kind=StudyError)
 
 
 # -- enqueue -----------------------------------------------------------------------------------
@@ -239,15 +238,11 @@ def test_what_was_enqueued_survives(tmp_path):
 
 def test_what_cannot_be_enqueued_is_refused():
     tuner = Tuner(SPACE, **OPTIONS)
-    with pytest.raises(InputError, match=r"x"):
-        tuner.enqueue({"x": 2.0})
-    with pytest.raises(InputError, match="y"):
-        tuner.enqueue({"x": 0.5, "y": 1})
-    with pytest.raises(InputError, match=r"enqueue: expected values by hyperparameter, got 'x'"):
-        tuner.enqueue("x")
+    expect_error(r"x", tuner.enqueue, {"x": 2.0})
+    expect_error("y", tuner.enqueue, {"x": 0.5, "y": 1})
+    expect_error(r"enqueue: expected values by hyperparameter, got 'x'", tuner.enqueue, "x")
     grid = Tuner(SPACE, {"name": "grid"}, seeds=SeedPlan(1, 0))
-    with pytest.raises(InputError, match="grid has no place for other configurations"):
-        grid.enqueue({"x": 0.3})
+    expect_error("grid has no place for other configurations", grid.enqueue, {"x": 0.3})
 
 
 # -- reports -----------------------------------------------------------------------------------
@@ -259,9 +254,7 @@ def test_reports_are_points_of_the_curve():
     trial = tuner.ask()
     tuner.report(trial, 4, 1.0)
     for step in (4, 10):
-        with pytest.raises(InputError, match=f"report at step {step}"):
-            tuner.report(trial, step, 1.0)
+        expect_error(f"report at step {step}", tuner.report, trial, step, 1.0)
     tuner.tell(trial, 3.0)
     assert tuner.result().tuning == 2.0
-    with pytest.raises(InputError, match="is not open"):
-        tuner.report(trial, 5, 1.0)
+    expect_error("is not open", tuner.report, trial, 5, 1.0)

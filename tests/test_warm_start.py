@@ -2,9 +2,11 @@
 
 import copy
 import json
+import re
 from contextlib import closing
 
 import pytest
+from refusals import expect_error
 
 from autorl import load_landscape
 from autorl.core.types import InputError
@@ -158,10 +160,7 @@ def test_each_misfit_of_a_list_has_a_line_with_its_place(tmp_path):
     ],
 )
 def test_what_is_wrong_is_one_line(warm_start, message):
-    with pytest.raises(InputError) as caught:
-        load_spec(FILE | {"warm_start": warm_start})
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    expect_error(re.escape(message), load_spec, FILE | {"warm_start": warm_start})
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,6 @@ def test_what_is_wrong_is_one_line(warm_start, message):
     ],
 )
 def test_a_wrong_query_is_one_line(first, sql, message):
-    with pytest.raises(InputError) as caught:
-        load_spec(FILE | {"warm_start": {"study": str(first), "sql": sql}})
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    expect_error(
+        re.escape(message), load_spec, FILE | {"warm_start": {"study": str(first), "sql": sql}}
+    )

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.landscape_options import cell, landscapes_of, role, rows_of, show_rows
+from autorl.cli.landscape_options import cell, landscapes_of, role, rows_of
 from autorl.cli.options import AsJson, Limit, Source, Sources, print_json, say, say_line
 from autorl.core.plain_values import json_value
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis, load_landscape
 from autorl.landscapes.analysis import Answer
+from autorl.report.table import columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,11 +217,8 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
     table = _summary(answer.table) if answer.kind == "transfer" else answer.table
     shown = table.head(limit) if limit else table
     say()
-    show_rows(
-        [str(name) for name in shown],
-        [tuple(map(_text, row)) for row in rows_of(shown)],
-        as_json=False,
-    )
+    rows = (list(map(_text, row)) for row in rows_of(shown))
+    say(columns([str(name) for name in shown], rows, indent=""))
     if len(shown) < len(table):
         # On standard error, so that standard output has rows alone.
         say_line(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
@@ -230,19 +228,10 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
 
 def document(answer: Answer) -> dict[str, Any]:
     """Convert an answer to JSON types."""
-    header = [str(name) for name in answer.table]
-    rows = [
-        {name: json_value(value) for name, value in zip(header, row, strict=True)}
-        for row in rows_of(answer.table)
-    ]
-    about = json_value(dict(answer.about))
-    return {
-        "kind": answer.kind,
-        "landscapes": list(answer.landscapes),
-        **about,
-        "notes": list(answer.notes),
-        "rows": rows,
-    }
+    rows = [dict(zip(map(str, answer.table), row, strict=True)) for row in rows_of(answer.table)]
+    parts = {"kind": answer.kind, "landscapes": answer.landscapes, **answer.about}
+    made: dict[str, Any] = json_value({**parts, "notes": answer.notes, "rows": rows})
+    return made
 
 
 def _stem(answer: Answer) -> str:

@@ -38,11 +38,7 @@ def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> 
 def show_rows(header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
     """Print rows as a table, or as a JSON list of objects."""
     if as_json:
-        documents = [
-            {name: json_value(value) for name, value in zip(header, row, strict=True)}
-            for row in rows
-        ]
-        print_json(documents)
+        print_json(json_value([dict(zip(header, row, strict=True)) for row in rows]))
     else:
         cells = ([cell(json_value(value)) for value in row] for row in rows)
         say(columns(header, cells, indent=""))
@@ -52,13 +48,10 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     """List the rows of a frame, missing cells as None."""
     import pandas as pd
 
-    rows = []
     # Plain tuples: no field of a named one could be called `optimizer.lr`.
-    for row in frame.itertuples(index=False, name=None):
-        # pandas writes what is missing as NaN, NaT, NA or None; tables and JSON know one kind.
-        cells = [None if pd.isna(value) else value for value in row]
-        rows.append(tuple(cells))
-    return rows
+    rows = frame.itertuples(index=False, name=None)
+    # pandas writes what is missing as NaN, NaT, NA or None; tables and JSON know one kind.
+    return [tuple(None if pd.isna(value) else value for value in row) for row in rows]
 
 
 def cell(value: object) -> str:

@@ -13,12 +13,21 @@ from typing import Annotated
 import typer
 
 from autorl.cli.landscape_options import ROOT, cell, role, rows_of, show_rows
-from autorl.cli.options import AsJson, Source, print_json, print_json_rows, say, say_line
+from autorl.cli.options import (
+    AsJson,
+    Source,
+    print_answer,
+    print_json,
+    print_json_rows,
+    say,
+    say_line,
+)
 from autorl.core.plain_text import counted
 from autorl.core.plain_values import json_value
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, list_landscapes, load_landscape, shipped_root
 from autorl.landscapes.query_process import QUERY_SECONDS
+from autorl.report.table import aligned
 
 _ROWS = 100
 """Rows of an answer that are printed unless --limit says otherwise."""
@@ -35,33 +44,17 @@ def list_all(
     """
     if where not in ("local", "shipped", "all"):
         raise InputError(f"expected local, shipped or all, got {where!r}", key="WHERE")
-    roots = {"local": root, "shipped": shipped_root()}
+    folders: dict[Path, tuple[str, Path]] = {}
+    for place, folder in (("local", root), ("shipped", shipped_root())):
+        if where in (place, "all") and folder is not None and folder.is_dir():
+            folders.setdefault(folder.resolve(), (place, folder))
     rows = []
-    seen: set[Path] = set()
-    for place, folder in roots.items():
-        if (
-            where not in (place, "all")
-            or folder is None
-            or not folder.is_dir()
-            or folder.resolve() in seen
-        ):
-            continue
-        seen.add(folder.resolve())
+    for place, folder in folders.values():
         for name, path in list_landscapes(folder).items():
-            counts = Landscape(path).manifest.rows
-            rows.append(
-                (
-                    name,
-                    place,
-                    *(counts.get(table) for table in ("configs", "runs", "evals")),
-                    str(path),
-                )
-            )
-    show_rows(
-        ("landscape", "where", "configurations", "runs", "evaluations", "folder"),
-        rows,
-        as_json=as_json,
-    )
+            counts = map(Landscape(path).manifest.rows.get, ("configs", "runs", "evals"))
+            rows.append((name, place, *counts, str(path)))
+    header = ("landscape", "where", "configurations", "runs", "evaluations", "folder")
+    show_rows(header, rows, as_json=as_json)
 
 
 def info(source: Source, as_json: AsJson = False) -> None:
@@ -69,11 +62,7 @@ def info(source: Source, as_json: AsJson = False) -> None:
     landscape = load_landscape(source)
     manifest = landscape.manifest
     status = landscape.queries.runs_by_status()
-    if as_json:
-        print_json(
-            json_value({**manifest.to_dict(), "folder": str(landscape.path), "status": status})
-        )
-        return
+    document = {**manifest.to_dict(), "folder": str(landscape.path), "status": status}
     objective = manifest.objective
     steps = manifest.steps
     lines = {
@@ -92,10 +81,8 @@ def info(source: Source, as_json: AsJson = False) -> None:
         "licence": manifest.licence or "none stated",
         "created": manifest.created,
     }
-    for key, text in lines.items():
-        say_line(f"{key:16}{text}".rstrip())
-    for note in manifest.notes:
-        say_line(f"{'note':16}{note}")
+    texts = aligned([*lines.items(), *(("note", note) for note in manifest.notes)])
+    print_answer("\n".join(map(str.rstrip, texts)), json_value(document), as_json=as_json)
 
 
 def query(

@@ -293,13 +293,13 @@ class Share:
         algorithm: "" where the study has one trainer.
         needs: of a segment.
         at_once: segments of this algorithm alone; None: another machine decides it.
-        visible: the values of CUDA_VISIBLE_DEVICES, and how many segments have each.
+        visible_devices: the values of CUDA_VISIBLE_DEVICES, and how many segments have each.
     """
 
     algorithm: str
     needs: Resources
     at_once: int | None
-    visible: dict[str, int]
+    visible_devices: dict[str, int]
 
 
 def _shares(spec: Spec) -> list[Share]:
@@ -348,12 +348,12 @@ def placement_rows(spec: Spec) -> list[tuple[str, str]]:
         if share.at_once is not None:
             where = f"at most {share.at_once} at once on this machine"
         said = [("resources", f"{_needs_text(share.needs)} a segment; {where}")]
-        if share.visible:
+        if share.visible_devices:
             places = [
                 f"{devices or 'none'} ({counted(count, 'segment')})"
-                for devices, count in islice(share.visible.items(), _MOST_SHOWN)
+                for devices, count in islice(share.visible_devices.items(), _MOST_SHOWN)
             ]
-            more = len(share.visible) - _MOST_SHOWN
+            more = len(share.visible_devices) - _MOST_SHOWN
             places += [f"{more} more"] if more > 0 else []
             said.append(("devices", f"{VISIBLE_DEVICES} = {'; '.join(places)}"))
         threads = thread_count(share.needs)
@@ -371,11 +371,8 @@ def placement_list(spec: Spec) -> list[dict[str, object]]:
     """Return what the segments of each algorithm have, as JSON types."""
     return [
         {
-            "algorithm": share.algorithm,
+            **vars(share),
             "trains_on": spec.devices[share.algorithm],
-            "needs": share.needs,
-            "at_once": share.at_once,
-            "visible_devices": share.visible,
             "threads": thread_count(share.needs),
         }
         for share in _shares(spec)

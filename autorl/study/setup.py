@@ -535,16 +535,9 @@ def check_resources(spec: Spec, executor: str) -> None:
     """
     if executor == "ray":
         return
+    here = executor in ON_THIS_MACHINE
     for algorithm, needs in spec.resources_by_algorithm.items():
-        refusal = _refusal(executor, needs)
-        if refusal is not None:
-            kind, message = refusal
-            raise InputError(message, key=_key(spec, algorithm, kind))
-    if executor not in ON_THIS_MACHINE:
-        return
-    of_machine = capacity(spec)
-    for algorithm, needs in spec.resources_by_algorithm.items():
-        lacking = shortage(of_machine, needs)
+        lacking = _refusal(executor, needs) or (shortage(capacity(spec), needs) if here else None)
         if lacking is not None:
             kind, message = lacking
             raise InputError(message, key=_key(spec, algorithm, kind))

@@ -2,6 +2,7 @@
 
 import pytest
 from cli_support import autorl, finished_study, query, study_file
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.study.lineage import Lineage
@@ -80,14 +81,12 @@ NO_COUNTS = {"fidelity.steps": "100", "budget.runs": "16", "seeds.tuning": "3", 
 
 @pytest.mark.parametrize(("key", "value"), [*NO_COUNTS.items(), ("fidelity.steps", True)])
 def test_text_and_truth_values_are_no_counts(key, value):
-    with pytest.raises(InputError, match=key):
-        load_spec(MINIMAL, {key: value})
+    expect_error(key, load_spec, MINIMAL, {key: value})
 
 
 def test_an_objective_that_is_listed_twice_is_refused():
     twice = [{"metric": "eval_return"}, {"metric": "eval_return", "direction": "minimize"}]
-    with pytest.raises(InputError, match="lists last eval_return twice"):
-        load_spec({**MINIMAL, "objective": twice})
+    expect_error("lists last eval_return twice", load_spec, {**MINIMAL, "objective": twice})
     reduced = [{"metric": "eval_return"}, {"metric": "eval_return", "reduce": "best"}]
     load_spec({**MINIMAL, "objective": reduced})
 
@@ -121,6 +120,5 @@ def test_options_of_command_are_checked(tmp_path, options, said):
 def test_a_tuner_is_told_numbers(value):
     tuner = Tuner(SPACE, "random", seeds=None)
     trial = tuner.ask()
-    with pytest.raises(InputError, match="is not a number"):
-        tuner.tell(trial, value)
+    expect_error("is not a number", tuner.tell, trial, value)
     tuner.tell(trial, 1)

@@ -8,6 +8,7 @@ import misbehaving
 import pytest
 import yaml
 from fake_cluster import Clock, FakeCluster, outcome
+from refusals import expect_error
 from segments import segment_of
 
 from autorl.core.types import (
@@ -318,14 +319,12 @@ def test_needs_are_what_ray_takes():
 )
 def test_an_address_that_is_none_says_what_is_allowed(address):
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    with pytest.raises(InputError, match=r"executor.address: expected local, auto, HOST:PORT"):
-        check_address(address)
+    expect_error(r"executor.address: expected local, auto, HOST:PORT", check_address, address)
 
 
 def test_without_ray_the_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"executor.name: .*pip install 'autorl\[ray\]'"):
-        check_address("local")
+    expect_error(r"executor.name: .*pip install 'autorl\[ray\]'", check_address, "local")
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
@@ -333,11 +332,9 @@ def test_an_address_nobody_answers_is_one_line(form, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = form.format(free.getsockname()[1])
-        with pytest.raises(InputError, match=f"nobody answers at {address}"):
-            check_answers(address)
+        expect_error(f"nobody answers at {address}", check_answers, address)
         monkeypatch.setenv("RAY_ADDRESS", address)
-        with pytest.raises(InputError, match=f"nobody answers at {address}"):
-            check_answers("auto")
+        expect_error(f"nobody answers at {address}", check_answers, "auto")
         free.listen()
         check_answers(address)
     check_answers("local")

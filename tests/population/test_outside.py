@@ -22,6 +22,7 @@ from outside_runs import (
     trained,
 )
 from population_helpers import make
+from refusals import expect_error
 
 from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.population import outside, ppo
@@ -264,9 +265,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "message"), WRONG.items())
 def test_an_unknown_id_is_one_line(name, message):
-    with pytest.raises(InputError, match=message) as error:
-        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(name), ())
-    assert "\n" not in str(error.value)
+    expect_error(message, load(TrainerSpec("population/ppo")).check, EnvironmentSpec(name), ())
 
 
 LIMIT = "gymnasium.wrappers:TimeLimit"
@@ -426,5 +425,4 @@ def test_an_observation_of_another_shape_is_an_error():
 def test_environments_of_one_id_have_the_same_spaces():
     sizes = iter([2, 3, 2])
     environment, member = _worlds(lambda: EpisodeMonitor(Drift(size=next(sizes))))
-    with pytest.raises(InputError, match="'Drift' have different spaces"):
-        Worlds(environment, member)
+    expect_error("'Drift' have different spaces", Worlds, environment, member)

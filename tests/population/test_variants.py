@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numba import njit
 from population_helpers import SMALL, make
+from refusals import expect_error
 
-from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
+from autorl.core.types import EnvironmentSpec, FrozenMap
 from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS, Environment, find_environment
 from autorl.population.gymnasium_variants import make as make_gymnasium
@@ -222,8 +223,7 @@ def test_another_number_of_environments_keeps_the_parameters():
     ],
 )
 def test_wrong_parameters_are_named(name, parameters, message):
-    with pytest.raises(InputError, match=message):
-        find_environment(name, parameters)
+    expect_error(message, find_environment, name, parameters)
 
 
 def test_the_hash_of_a_variant_is_of_what_differs_and_never_changes():
@@ -320,8 +320,7 @@ def test_actions_of_the_factory_are_disturbed():
 
 
 def test_wrong_values_are_refused_by_the_factory_before_it_builds():
-    with pytest.raises(InputError, match="masspole"):
-        make_gymnasium("CartPole-v1", masspole=2)
+    expect_error("masspole", make_gymnasium, "CartPole-v1", masspole=2)
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
@@ -347,12 +346,9 @@ def test_spaces_time_limit_and_first_states_are_gymnasiums(name):
 
 
 def test_unknown_environments_are_refused_with_the_nearest_name():
-    with pytest.raises(InputError, match="CartPole-v1"):
-        find_environment("CartPole-v2")
-    with pytest.raises(InputError, match="cannot load"):
-        find_environment("no_such_module:X")
-    with pytest.raises(InputError, match="not an autorl"):
-        find_environment("math:pi")
+    expect_error("CartPole-v1", find_environment, "CartPole-v2")
+    expect_error("cannot load", find_environment, "no_such_module:X")
+    expect_error("not an autorl", find_environment, "math:pi")
 
 
 @njit
@@ -377,5 +373,4 @@ BROKEN = Environment("Broken", 1, 1, 10, _reset, _observe, _observe, n_actions=2
 
 def test_a_users_environment_is_found_and_checked():
     assert find_environment(f"{__name__}:COUNTER") is COUNTER
-    with pytest.raises(InputError, match="step"):
-        find_environment(f"{__name__}:BROKEN")
+    expect_error("step", find_environment, f"{__name__}:BROKEN")

@@ -6,10 +6,10 @@ import sys
 from contextlib import ExitStack
 
 import pytest
+from refusals import expect_error
 from report_support import run_study
 
 from autorl.core.seeds import SeedPlan
-from autorl.core.types import InputError
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.live import LiveStudy, block, screen, search_seconds_left, watched
 from autorl.report.reading import open_view
@@ -71,15 +71,13 @@ def test_a_study_is_read_again_only_when_it_has_changed(tuner, tmp_path):
 
 def test_a_folder_that_cannot_be_read_is_an_input_error_until_it_changes(tmp_path):
     live = LiveStudy(tmp_path / "study", scored)
-    with pytest.raises(InputError, match=r"study\.yaml is missing"):
-        live.look()
+    expect_error(r"study\.yaml is missing", live.look)
     made = Tuner(SPACE, "random", path=tmp_path / "study")
     made.ask()
     assert live.look().value == 1
     made.close()
     (tmp_path / "study" / "study.sqlite").write_bytes(b"no database at all" * 100)
-    with pytest.raises(InputError, match="cannot be read"):
-        live.look()
+    expect_error("cannot be read", live.look)
 
 
 HELD_OPEN = """

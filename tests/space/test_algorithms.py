@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import Config, InputError
 from autorl.space import compile_algorithms, load_space, read_space, split_algorithm
@@ -79,9 +80,6 @@ def test_it_is_a_space_like_any_other():
 
 
 def test_errors():
-    with pytest.raises(InputError, match="at least one algorithm"):
-        compile_algorithms({})
-    with pytest.raises(InputError, match="has no dot"):
-        compile_algorithms({"a.b": DQN})
-    with pytest.raises(InputError, match="name of an algorithm"):
-        split_algorithm({"lr": 1})
+    expect_error("at least one algorithm", compile_algorithms, {})
+    expect_error("has no dot", compile_algorithms, {"a.b": DQN})
+    expect_error("name of an algorithm", split_algorithm, {"lr": 1})

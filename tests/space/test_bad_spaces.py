@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.space import load_space, read_space
@@ -146,12 +147,9 @@ def test_file_with_an_error(text, line, key, pattern, tmp_path):
 
 
 def test_missing_file_and_unknown_name(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere\.yaml.*no such file"):
-        load_space(tmp_path / "nowhere.yaml")
-    with pytest.raises(InputError, match=r"sb3/pqo.*no search space of this name"):
-        load_space("sb3/pqo")
-    with pytest.raises(InputError, match="no such file"):
-        load_space(tmp_path)
+    expect_error(r"nowhere\.yaml.*no such file", load_space, tmp_path / "nowhere.yaml")
+    expect_error(r"sb3/pqo.*no search space of this name", load_space, "sb3/pqo")
+    expect_error("no such file", load_space, tmp_path)
     with pytest.raises(InputError, match="expected the name or file"):
         load_space(3)  # type: ignore[arg-type]
 
@@ -159,8 +157,7 @@ def test_missing_file_and_unknown_name(tmp_path):
 def test_not_text(tmp_path):
     path = tmp_path / "space.yaml"
     path.write_bytes(b"\xff\xfe\x00x")
-    with pytest.raises(InputError, match="not a text file in UTF-8"):
-        load_space(path)
+    expect_error("not a text file in UTF-8", load_space, path)
 
 
 def test_inline_mapping_has_keys_without_a_file():
@@ -185,11 +182,9 @@ def test_an_endless_expression_is_an_error_not_a_crash():
 def test_constant_that_nobody_gave():
     space = load_space({"hyperparameters": {"b": "int(1, 64)"}, "constraints": ["b <= n_envs"]})
     assert space.missing == ("n_envs",)
-    with pytest.raises(InputError, match="uses 'n_envs', which is not a hyperparameter"):
-        space.default()
+    expect_error("uses 'n_envs', which is not a hyperparameter", space.default)
     assert space.with_constants({"n_envs": 64, "unused": 1}).default() == {"b": 33}
-    with pytest.raises(InputError, match="default configuration breaks it"):
-        space.with_constants({"n_envs": 8})
+    expect_error("default configuration breaks it", space.with_constants, {"n_envs": 8})
 
 
 BAD_CONFIGS = {
@@ -227,6 +222,4 @@ def test_bad_configuration(name):
         }
     )
     assert not space.is_valid(config)
-    with pytest.raises(InputError, match=pattern) as caught:
-        space.check(config)
-    assert caught.value.key == key
+    assert expect_error(pattern, space.check, config).key == key

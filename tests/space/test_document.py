@@ -1,6 +1,7 @@
 """YAML as people mean it."""
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.space import parse_document, read_document
@@ -104,12 +105,9 @@ def test_errors_have_a_line(text, line, pattern):
 
 
 def test_deep_nesting_is_an_error_not_a_crash():
-    with pytest.raises(InputError, match="nested too deeply"):
-        parse_document("[" * 5000 + "]" * 5000)
+    expect_error("nested too deeply", parse_document, "[" * 5000 + "]" * 5000)
 
 
 def test_file_errors(tmp_path):
-    with pytest.raises(InputError, match="file not found"):
-        read_document(tmp_path / "nowhere.yaml")
-    with pytest.raises(InputError, match="this is a folder"):
-        read_document(tmp_path)
+    expect_error("file not found", read_document, tmp_path / "nowhere.yaml")
+    expect_error("this is a folder", read_document, tmp_path)

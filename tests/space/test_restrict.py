@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.space import load_space, read_space
 from autorl.space.algorithms import compile_algorithms
 from autorl.space.restrict import restrict, splitting
@@ -75,8 +75,7 @@ def test_which_hyperparameter_splits_a_space():
     assert splitting(space) == "kind"
     assert splitting(space, "flag") == "flag"
     assert splitting(load_space({"hyperparameters": {"x": UNIT}})) is None
-    with pytest.raises(InputError, match="unconditional categorical hyperparameter"):
-        splitting(space, "mode")
+    expect_error("unconditional categorical hyperparameter", splitting, space, "mode")
     constrained = {**NESTED, "constraints": ["not (kind == 'a' and x > 0.5)"]}
     assert splitting(load_space(constrained)) == "flag", "a constraint names `kind`"
 
@@ -91,10 +90,8 @@ def test_a_value_that_is_forbidden_altogether_is_no_space():
     space = load_space(
         {"hyperparameters": {**NESTED["hyperparameters"]}, "forbidden": [{"kind": "b"}]}
     )
-    with pytest.raises(InputError, match="forbidden altogether"):
-        restrict(space, "kind", "b")
-    with pytest.raises(InputError, match="nothing is left"):
-        restrict(load_space({"kind": [1, 2]}), "kind", 1)
+    expect_error("forbidden altogether", restrict, space, "kind", "b")
+    expect_error("nothing is left", restrict, load_space({"kind": [1, 2]}), "kind", 1)
 
 
 def test_a_condition_on_null_can_be_read_back():

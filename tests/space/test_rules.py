@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.space import load_space, read_space
@@ -194,12 +195,9 @@ def test_config_completes_unwraps_and_refuses():
     assert dict(config) == {"opt": "sgd", "depth": 3, **rest}
     assert [type(value) for value in config.values()] == [str, int, float, str, float, float]
     assert space.config_hash(config) == space.config_hash({**config, "rate": 1})
-    with pytest.raises(InputError, match="inactive here"):
-        space.config({"child": 0.5})
-    with pytest.raises(InputError, match="unknown hyperparameter; did you mean 'depth'"):
-        space.config({"dept": 3})
-    with pytest.raises(InputError, match="outside"):
-        space.config({"depth": 9})
+    expect_error("inactive here", space.config, {"child": 0.5})
+    expect_error("unknown hyperparameter; did you mean 'depth'", space.config, {"dept": 3})
+    expect_error("outside", space.config, {"depth": 9})
 
 
 def test_hash_sees_the_order_and_every_part():
@@ -230,5 +228,4 @@ def test_deeply_nested_expressions_survive_pickling_or_are_refused_in_a_line(key
     space = nested(100)
     assert pickle.loads(pickle.dumps(space)) == space
     assert copy.deepcopy(space) == space
-    with pytest.raises(InputError, match="cannot read the expression"):
-        nested(400)
+    expect_error("cannot read the expression", nested, 400)

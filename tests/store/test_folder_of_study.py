@@ -3,8 +3,8 @@
 import sqlite3
 
 import pytest
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.store.folder import DATABASE, check_free, holds_study, remove_unstarted
 
 
@@ -20,8 +20,7 @@ def test_a_folder_holds_a_study_where_its_file_lies(tmp_path):
     ("name", "reason"), [("a\0b", "embedded null"), ("a" * 300, "File name too long")]
 )
 def test_a_path_that_is_none_is_one_line(tmp_path, name, reason):
-    with pytest.raises(InputError, match=f"cannot be a study's folder .*{reason}"):
-        holds_study(tmp_path / name)
+    expect_error(f"cannot be a study's folder .*{reason}", holds_study, tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +38,7 @@ def test_a_study_does_not_begin_beside_anything_else(tmp_path, name):
     place.parent.mkdir(exist_ok=True)
     place.write_text("")
     first = name.partition("/")[0]
-    with pytest.raises(InputError, match=rf"is not empty \({first}\)"):
-        check_free(tmp_path)
+    expect_error(rf"is not empty \({first}\)", check_free, tmp_path)
 
 
 def database(path, *kinds):
@@ -67,13 +65,11 @@ def test_a_database_of_a_start_that_was_killed_is_removed(tmp_path):
 
 def test_a_database_that_holds_more_is_kept(tmp_path):
     database(tmp_path / DATABASE, "study_file", "session")
-    with pytest.raises(InputError, match=r"whose study\.yaml is missing"):
-        remove_unstarted(tmp_path)
+    expect_error(r"whose study\.yaml is missing", remove_unstarted, tmp_path)
     assert (tmp_path / DATABASE).exists()
 
 
 def test_a_database_that_cannot_be_read_is_kept(tmp_path):
     (tmp_path / DATABASE).write_bytes(b"no database" * 100)
-    with pytest.raises(InputError, match="cannot be used"):
-        remove_unstarted(tmp_path)
+    expect_error("cannot be used", remove_unstarted, tmp_path)
     assert (tmp_path / DATABASE).exists()

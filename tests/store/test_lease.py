@@ -6,6 +6,7 @@ import time
 
 import pytest
 from patience import PATIENCE
+from refusals import expect_error
 
 from autorl.core.os_processes import host_identity
 from autorl.core.types import InputError, StudyError
@@ -28,8 +29,7 @@ def test_epochs_go_up_and_never_fall_behind_the_log(storage):
         assert taken.epoch == epoch
         taken.release()
         assert current_holder(storage).gone
-    with pytest.raises(InputError, match="holds another study"):
-        Lease.take(storage, "t")
+    expect_error("holds another study", Lease.take, storage, "t")
 
 
 def test_a_driver_that_lives_is_not_disturbed_and_one_that_was_replaced_stops(storage, monkeypatch):
@@ -44,8 +44,7 @@ def test_a_driver_that_lives_is_not_disturbed_and_one_that_was_replaced_stops(st
     monkeypatch.setattr(leases, "EXPIRE_SECONDS", -1.0)
     second = Lease.take(storage, "s")
     second.check()
-    with pytest.raises(StudyError, match=r"was taken over by .*epoch 2\): this one stops"):
-        first.check()
+    expect_error(r"was taken over by .*epoch 2\): this one stops", first.check, kind=StudyError)
     first.abandon()
     second.release()
 
@@ -114,6 +113,5 @@ def test_what_a_holder_wrote_may_be_anything_and_stops_nobody_for_good(storage, 
 def test_an_epoch_that_others_take_first_is_tried_ten_times(storage, monkeypatch):
     names = []
     monkeypatch.setattr(storage, "create", lambda name, content: names.append(name))
-    with pytest.raises(InputError, match="other drivers take this study over all the time"):
-        Lease.take(storage, "s")
+    expect_error("other drivers take this study over all the time", Lease.take, storage, "s")
     assert names == ["lease/1.json"] * 10

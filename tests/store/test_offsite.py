@@ -6,6 +6,7 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import FrozenMap, InputError, StudyError
 from autorl.store import Store, lease, remote
@@ -127,8 +128,7 @@ def test_a_session_has_the_epoch_of_the_lease_and_the_next_one_another(url, stor
 
 def test_the_end_copies_and_gives_the_lease_back(url, store):
     offsite = Offsite.take(url, store)
-    with pytest.raises(InputError, match="another driver works on this study"):
-        Offsite.take(url, store)
+    expect_error("another driver works on this study", Offsite.take, url, store)
     offsite.back_up(store)
     grow(store, 2)
     offsite.close(store)
@@ -149,8 +149,7 @@ def test_a_driver_that_was_taken_over_writes_nothing_at_its_end(url, store, monk
         lambda: offsite.set_aside(f"{url}/checkpoints/1.0-1-0"),
         lambda: offsite.begin_session(store),
     ):
-        with pytest.raises(StudyError, match="was taken over"):
-            do()
+        expect_error("was taken over", do, kind=StudyError)
     offsite.remove([])  # nothing is to be removed
     assert events_of(url) == []
     assert not current_holder(RemoteFolder(url)).released
@@ -169,8 +168,7 @@ def test_a_log_goes_on_from_the_newest_copy_or_is_refused(url, store, tmp_path, 
         return
     with closing(Store.open(tmp_path / "other")) as other:
         grow(other, events)
-        with pytest.raises(InputError, match="has gone on from another folder"):
-            Offsite.take(url, other)
+        expect_error("has gone on from another folder", Offsite.take, url, other)
     assert current_holder(RemoteFolder(url)).epoch == 1, "and no lease was taken"
 
 
@@ -203,5 +201,4 @@ def test_a_storage_that_holds_a_study_is_not_free(url, name):
     RemoteFolder(url).write("something else", b"x")
     check_free(url)
     RemoteFolder(url).write(name, b"{}")
-    with pytest.raises(InputError, match="holds a study already"):
-        check_free(url)
+    expect_error("holds a study already", check_free, url)

@@ -2,8 +2,10 @@
 
 import itertools
 import os
+import re
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import InputError, StorageError
 from autorl.store import remote
@@ -104,8 +106,7 @@ def test_a_log_of_somebody_else_leads_nowhere(storage, tmp_path, copy, name):
 def test_a_pipe_in_a_storage_is_one_line_and_is_replaced_by_what_is_sent(tmp_path, use):
     os.mkfifo(tmp_path / "it")
     storage = RemoteFolder(f"file://{tmp_path}")
-    with pytest.raises(StorageError, match="not a regular file"):
-        use(storage, tmp_path / "copy")
+    expect_error("not a regular file", use, storage, tmp_path / "copy", kind=StorageError)
     (tmp_path / "file").write_text("sent")
     storage.send(tmp_path / "file", "it")
     assert (tmp_path / "it").read_text() == "sent"
@@ -113,9 +114,7 @@ def test_a_pipe_in_a_storage_is_one_line_and_is_replaced_by_what_is_sent(tmp_pat
 
 def test_a_checkpoint_with_a_link_is_not_uploaded(storage, saved):
     (saved / "deep" / "latest").symlink_to("state.json")
-    with pytest.raises(InputError, match="deep/latest") as error:
-        storage.below("x").upload(saved)
-    assert error.value.key == "storage"
+    assert expect_error("deep/latest", storage.below("x").upload, saved).key == "storage"
     assert storage.objects() == {}
 
 
@@ -128,19 +127,14 @@ def test_a_checkpoint_with_a_link_is_not_uploaded(storage, saved):
     ],
 )
 def test_a_url_nobody_knows_is_one_line(url, words):
-    with pytest.raises(InputError) as error:
-        RemoteFolder(url)
-    assert words in str(error.value)
-    assert error.value.key == "storage"
-    assert "\n" not in str(error.value)
+    assert expect_error(re.escape(words), RemoteFolder, url).key == "storage"
 
 
 def test_a_storage_is_tried_before_it_is_used(storage, monkeypatch, tmp_path):
     storage.check_writable()
     assert storage.objects() == {}, "nothing is left of the probe"
     monkeypatch.setattr(storage, "read", lambda name: b"other")
-    with pytest.raises(InputError, match="does not give back what was written"):
-        storage.check_writable()
+    expect_error("does not give back what was written", storage.check_writable)
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(InputError, match=r"^storage: file://.*/file/x cannot be written \(.*$"):
         RemoteFolder(f"file://{tmp_path}/file/x").check_writable()
@@ -160,8 +154,7 @@ def test_a_transfer_is_tried_four_times(storage, saved, monkeypatch, times):
 
     monkeypatch.setattr(place, "send", flaky)
     if times == 4:
-        with pytest.raises(StorageError, match="gone"):
-            place.upload(saved)
+        expect_error("gone", place.upload, saved, kind=StorageError)
     else:
         assert storage.below("x").damage(place.upload(saved)) is None
     assert pauses == [0.5, 2.0, 8.0]

@@ -13,6 +13,8 @@ from contextlib import closing
 import pytest
 import yaml
 from patience import PATIENCE
+from refusals import expect_error
+from small_studies import SMALL
 
 from autorl.core.types import (
     Config,
@@ -54,17 +56,7 @@ def ended_of(proposal):
 
 
 def spec_of(**changes):
-    study = {
-        "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1}},
-        "space": {"x": "uniform(0, 1)"},
-        "fidelity": {"steps": 100, "evaluations": 2},
-        "budget": {"runs": 6},
-        "seeds": {"tuning": 2, "test": 2},
-        "optimizer": "random",
-        "parallelism": 2,
-        "executor": {"name": "in_process"},
-    }
-    return load_spec(study | changes)
+    return load_spec(SMALL | {"budget": {"runs": 6}, "parallelism": 2} | changes)
 
 
 def finished(folder):
@@ -100,16 +92,14 @@ def test_an_event_of_an_unknown_kind_is_one_clear_line(tmp_path):
         link = event_hash(head.hash, 2, b"pruned", b"{}", 1.0)
         connection.execute("INSERT INTO event VALUES (2, 'pruned', '{}', 1.0, ?)", (link,))
     for opened in (Study.open, open_view):
-        with pytest.raises(InputError, match=re.escape(f"cannot be used ({line})")):
-            opened(tmp_path / "s")
+        expect_error(re.escape(f"cannot be used ({line})"), opened, tmp_path / "s")
     assert any(line in problem for problem in verify(tmp_path / "s").problems)
 
 
 def test_a_body_that_is_none_of_its_kind_is_damage(tmp_path):
     store = Store.in_memory()
     add_event(store._connection, 1, "attempt", '{"worker": 3}', 0.0, None)
-    with pytest.raises(InputError, match=r"is damaged \(event of kind 'attempt' cannot be read"):
-        list(store.events())
+    expect_error(r"is damaged \(event of kind 'attempt' cannot be read", list, store.events())
     store.close()
 
 
@@ -169,8 +159,7 @@ def test_a_study_killed_before_its_study_file_was_written_starts_from_nothing(tm
     """The database comes first: a folder with it alone is no study yet."""
     Study.create(spec_of(), tmp_path / "s").close()
     (tmp_path / "s" / "study.yaml").unlink()
-    with pytest.raises(InputError, match="holds no study"):
-        Study.open(tmp_path / "s")
+    expect_error("holds no study", Study.open, tmp_path / "s")
     study = Study.create(spec_of(seed=3), tmp_path / "s")
     assert study.run().counts == {"scored": 3}
     assert [event.kind for event in study.store.events()].count("study_file") == 1
@@ -187,8 +176,7 @@ def test_the_study_file_of_the_log_has_its_keys_in_their_order_without_secrets()
 
 def test_a_file_where_a_folder_should_be(tmp_path):
     (tmp_path / "s").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        Store.create(tmp_path / "s", "text", "")
+    expect_error("cannot be written", Store.create, tmp_path / "s", "text", "")
 
 
 # -- one driver --------------------------------------------------------------------------------------------------------
@@ -240,8 +228,7 @@ def test_a_refused_database_is_let_go_at_once(tmp_path):
     before = sorted(path.name for path in (tmp_path / "s").iterdir())
     gc.disable()
     try:
-        with pytest.raises(InputError, match=r"cannot be used \(malformed database schema"):
-            Store.open(tmp_path / "s")
+        expect_error(r"cannot be used \(malformed database schema", Store.open, tmp_path / "s")
         assert sorted(path.name for path in (tmp_path / "s").iterdir()) == before
     finally:
         gc.enable()
@@ -280,9 +267,7 @@ def test_a_schema_that_is_not_ours_is_refused_by_writers_and_readers(tmp_path, s
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
         connection.execute(sql)
     for read in (Study.open, open_view, lambda folder: backup(folder, tmp_path / "copy")):
-        with pytest.raises(InputError) as error:
-            read(folder)
-        assert f"study.sqlite: is damaged ({named}" in str(error.value)
+        expect_error(re.escape(f"study.sqlite: is damaged ({named}"), read, folder)
     assert any(named in problem for problem in verify(folder).problems)
     events = verify(folder).events
     backup(folder, tmp_path / "saved", until=events)

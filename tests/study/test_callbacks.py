@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from refusals import expect_error
 from scripted import run as run_study
 from study_support import small_spec
 
@@ -293,8 +294,7 @@ def test_a_study_file_names_callbacks(tmp_path):
     ],
 )
 def test_a_wrong_callback_of_a_study_file_is_refused_before_it_begins(tmp_path, callback, message):
-    with pytest.raises(InputError, match=message):
-        tune(study_with(tmp_path, callback), out=tmp_path / "s")
+    expect_error(message, tune, study_with(tmp_path, callback), out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 
@@ -309,8 +309,7 @@ def test_trackers_have_short_names(tmp_path):
     assert {path.parent.relative_to(default) for path in default.glob("*/*/*.tfevents*")} == runs
     verdict = verify(tmp_path / "s")
     assert (verdict.problems, verdict.notes) == ([], [])
-    with pytest.raises(InputError, match="tensorboard needs a directory: a study in memory"):
-        tune(study)
+    expect_error("tensorboard needs a directory: a study in memory", tune, study)
 
 
 def test_a_callback_may_refuse_a_study_and_is_told_of_it_once():
@@ -328,8 +327,7 @@ def test_a_callback_may_refuse_a_study_and_is_told_of_it_once():
     for _ in range(2):
         with pytest.raises(InputError, match="callbacks: expected another study"):
             tune(climb, SPACE, callbacks=[Breaks(), Refuses()], **STUDY)
-        with pytest.raises(InputError, match="expected another study"):
-            Tuner(SPACE, "random", callbacks=[Refuses()])
+        expect_error("expected another study", Tuner, SPACE, "random", callbacks=[Refuses()])
     assert len(set(told)) == len(told) == 4, "each has an id of its own"
 
 

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 import yaml
+from refusals import expect_error
 from study_support import part_of, resume, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
@@ -43,11 +44,9 @@ def test_an_event_that_was_changed_is_named(tmp_path, sql):
     folder = part_of(tmp_path / "s", 14)
     change(folder, sql)
     before = names(folder)
-    with pytest.raises(
-        InputError, match=r"study.sqlite: is damaged \(event 7 .*events 1 to 6 are whole"
-    ) as error:
-        Study.open(folder)
-    assert "\n" not in str(error.value)
+    expect_error(
+        r"study.sqlite: is damaged \(event 7 .*events 1 to 6 are whole", Study.open, folder
+    )
     assert names(folder) == before
 
 
@@ -274,5 +273,4 @@ def test_two_events_that_were_exchanged_are_noticed(tmp_path):
     folder = part_of(tmp_path / "s", 14)
     for old, new in ((7, 99), (8, 7), (99, 8)):
         change(folder, "UPDATE event SET seq = ? WHERE seq = ?", new, old)
-    with pytest.raises(InputError, match="event 7 is not what was recorded"):
-        Study.open(folder)
+    expect_error("event 7 is not what was recorded", Study.open, folder)

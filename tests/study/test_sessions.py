@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from small_studies import SMALL
 from typer.testing import CliRunner
 
 from autorl.cli import app
@@ -28,15 +29,7 @@ CHANGED = "sessions computed with other code, so one session may give another ta
 
 def small(folder, **changes):
     path = folder / "small.yaml"
-    study = {
-        "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1}},
-        "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
-        "fidelity": {"steps": 10, "evaluations": 2},
-        "budget": {"runs": 4},
-        "seeds": {"tuning": 2, "test": 2},
-        "optimizer": "random",
-        "executor": {"name": "in_process"},
-    }
+    study = SMALL | {"fidelity": {"steps": 10, "evaluations": 2}, "budget": {"runs": 4}}
     path.write_text(yaml.safe_dump(study | changes))
     return path
 

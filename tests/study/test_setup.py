@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from refusals import expect_error
 from study_support import small_spec
 
 from autorl import executors
-from autorl.core.types import InputError
 from autorl.study import setup
 from autorl.study.setup import (
     changeable,
@@ -77,9 +77,7 @@ def test_what_limits_and_devices_ask_for_runs_in_a_process_of_its_own(asking):
 def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):
     spec = small_spec()
     load = trainer_loader(spec)
-    with pytest.raises(InputError, match="one at a time, not 2") as refused:
-        make_executor(spec, load, 2)
-    assert refused.value.key == "--workers"
+    assert expect_error("one at a time, not 2", make_executor, spec, load, 2).key == "--workers"
     assert type(make_executor(spec, load, 1)).__name__ == "InProcess"
 
 
@@ -99,9 +97,7 @@ def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):
 )
 def test_what_an_executor_cannot_do_is_refused(monkeypatch, changes, key):
     monkeypatch.setattr(executors, "check", lambda *asked: None)
-    with pytest.raises(InputError) as refused:
-        setup._check_executor(small_spec(**changes))
-    assert refused.value.key == key
+    assert expect_error("", setup._check_executor, small_spec(**changes)).key == key
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refusals import expect_error
 from study_support import StoppedError, resume, run_small, small_spec, stop_after, table
 from test_kill import after_events, run_and_die
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
-from autorl.core.types import InputError, StorageError, StudyError
+from autorl.core.types import StorageError, StudyError
 from autorl.executors.worker import NO_STORAGE
 from autorl.store import lease, remote
 from autorl.store import offsite as offsites
@@ -165,8 +166,7 @@ def test_a_storage_that_fails_ends_the_session_and_nothing_is_lost(tmp_path, mon
         return upload(self, folder)
 
     monkeypatch.setattr(RemoteFolder, "upload", flaky)
-    with pytest.raises(StudyError, match=f"{NO_STORAGE}.*no route to host"):
-        study.run()
+    expect_error(f"{NO_STORAGE}.*no route to host", study.run, kind=StudyError)
     study.close()
     resume(tmp_path / "stored")
     assert table(tmp_path / "stored") == table(tmp_path / "plain")
@@ -181,8 +181,7 @@ def test_the_second_driver_takes_over_and_the_first_stops(tmp_path, monkeypatch)
     url = f"file://{tmp_path}/storage"
     first = interrupted(tmp_path / "first", 25, **ASHA, storage=url)
     first.store.on_append = None
-    with pytest.raises(InputError, match="another driver works on this study"):
-        take_over(url, tmp_path / "second")
+    expect_error("another driver works on this study", take_over, url, tmp_path / "second")
     assert not (tmp_path / "second").exists()
     with monkeypatch.context() as much_later:
         much_later.setattr(lease, "EXPIRE_SECONDS", -1.0)
@@ -198,8 +197,7 @@ def test_the_second_driver_takes_over_and_the_first_stops(tmp_path, monkeypatch)
     second.close()
     resume(tmp_path / "second")
     assert table(tmp_path / "second") == table(tmp_path / "plain")
-    with pytest.raises(InputError, match="has gone on from another folder"):
-        Study.open(tmp_path / "first")
+    expect_error("has gone on from another folder", Study.open, tmp_path / "first")
     assert verify(tmp_path / "second").whole
 
 
@@ -306,8 +304,7 @@ def test_a_storage_of_another_study_is_refused_and_left(tmp_path):
     text = (tmp_path / "second" / "study.yaml").read_text()
     (tmp_path / "second" / "study.yaml").write_text(f"{text}storage: {url}\n")
     before = names_in(url)
-    with pytest.raises(InputError, match="holds another study"):
-        Study.open(tmp_path / "second")
+    expect_error("holds another study", Study.open, tmp_path / "second")
     assert names_in(url) == before
     (tmp_path / "second" / "study.yaml").write_text(f"{text}storage: {url}-2\n")
     Study.open(tmp_path / "second").close()

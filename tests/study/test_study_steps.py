@@ -1,6 +1,7 @@
 """The steps of a study while it runs: the disk, its progress, its hours, and what may be added to it."""
 
 import pytest
+from refusals import expect_error
 from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
 from study_support import small_spec
 
@@ -36,11 +37,9 @@ def test_progress_before_during_and_after_a_search(monkeypatch):
 
 def test_a_study_has_at_most_so_many_test_seeds_as_runs_have_numbers():
     study = Study.in_memory(small_spec(seeds={"tuning": 1, "test": 2}))
-    with pytest.raises(InputError, match="expected at most 5000 test seeds, got 5001"):
-        study.add_test_seeds(MOST_SEEDS + 1)
+    expect_error("expected at most 5000 test seeds, got 5001", study.add_test_seeds, MOST_SEEDS + 1)
     for count in (1, 2):
-        with pytest.raises(InputError, match="has 2 test seeds already"):
-            study.add_test_seeds(count)
+        expect_error("has 2 test seeds already", study.add_test_seeds, count)
     study.add_test_seeds(MOST_SEEDS)
     assert study.spec.plan.test == tuple(range(100, 100 + MOST_SEEDS))
 
@@ -48,16 +47,13 @@ def test_a_study_has_at_most_so_many_test_seeds_as_runs_have_numbers():
 @pytest.mark.parametrize("runs", [0, -1, float("nan"), 1e18])
 def test_a_budget_is_not_extended_by_nothing(runs):
     study = Study.in_memory(small_spec())
-    with pytest.raises(InputError, match="expected more runs, a number up to") as refused:
-        study.extend(runs)
-    assert refused.value.key == "--runs"
+    assert expect_error("expected more runs, a number up to", study.extend, runs).key == "--runs"
 
 
 @pytest.mark.parametrize("budget", [{"hours": 1}, {"environment_steps": 800}])
 def test_only_a_budget_of_runs_or_configurations_is_extended(budget):
     study = Study.in_memory(small_spec(budget=budget))
-    with pytest.raises(InputError, match="only a budget in runs or configurations"):
-        study.extend(1)
+    expect_error("only a budget in runs or configurations", study.extend, 1)
 
 
 def test_what_pays_for_no_proposal_is_refused_with_what_is_left(monkeypatch):

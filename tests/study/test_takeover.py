@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 import yaml
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.store import Store
@@ -60,8 +61,7 @@ def test_a_storage_needs_a_study_file_and_a_copy(storage, tmp_path, missing):
 def test_a_folder_that_is_not_free_is_left(storage, tmp_path):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "mine").touch()
-    with pytest.raises(InputError, match="is not empty"):
-        take_over(storage.url, tmp_path / "study")
+    expect_error("is not empty", take_over, storage.url, tmp_path / "study")
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["mine"]
     with pytest.raises(InputError, match="cannot be written") as refused:
         take_over(storage.url, tmp_path / "study" / "mine" / "below")
@@ -81,13 +81,11 @@ def test_a_living_driver_is_not_robbed(storage, tmp_path):
 @pytest.mark.parametrize("text", [b"- a list\n", b"\xff\xfe"])
 def test_what_is_no_study_file_is_refused_and_nothing_is_left(storage, tmp_path, text):
     storage.write("study.yaml", text)
-    with pytest.raises(InputError, match=r"study\.yaml is no study file"):
-        take_over(storage.url, tmp_path / "study")
+    expect_error(r"study\.yaml is no study file", take_over, storage.url, tmp_path / "study")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "storage"]
 
 
 def test_a_folder_that_holds_the_study_is_used_and_another_refused(storage, tmp_path):
     folder = study_folder(storage.url, tmp_path / "new")
     assert study_folder(storage.url, folder) == folder
-    with pytest.raises(InputError, match="holds a study that is not stored in"):
-        study_folder("file:///other", folder)
+    expect_error("holds a study that is not stored in", study_folder, "file:///other", folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_landscapes import write
+from refusals import expect_error
 from study_support import StoppedError, stop_after, table
 
 from autorl.core.seeds import SeedPlan, generator
@@ -205,8 +206,7 @@ def test_landscape_report_and_comparison_part_the_gap_as_the_result_does(tmp_pat
     assert {"by seeds", "by tasks"} <= set(header)
     turned = {"tuning": TASKS["tuning"][::-1], "test": TASKS["test"]}
     studied(tmp_path / "u", tasks=turned).close()
-    with pytest.raises(InputError, match=r"differ in .*tasks"):
-        compare_studies([tmp_path / "s", tmp_path / "u"])
+    expect_error(r"differ in .*tasks", compare_studies, [tmp_path / "s", tmp_path / "u"])
     unequal = compare_studies([tmp_path / "s", tmp_path / "u"], unequal=True)
     assert not unequal.pairs[0].paired, "a pair of the same number is of another task"
 
@@ -418,9 +418,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_wrong_task_is_refused_in_one_line(name):
     changes, message = BAD[name]
-    with pytest.raises(InputError, match=message) as caught:
-        load_spec(STUDY | changes)
-    assert "\n" not in str(caught.value)
+    expect_error(message, load_spec, STUDY | changes)
 
 
 @pytest.mark.parametrize(

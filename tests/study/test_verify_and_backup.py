@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from refusals import expect_error
 from study_support import checkpoint_of, part_of, resume, run_small, segment_of, table
 from test_proof import change, edit
 
@@ -74,8 +75,7 @@ def test_a_broken_chain_is_named_with_what_can_be_saved(tmp_path, whole_table):
     assert verdict.problems[0] == "study.sqlite: event 25 is not what was recorded"
     assert verdict.events == 24
     assert f"`autorl backup {folder} COPY --until 24`" in verdict.advice
-    with pytest.raises(InputError, match="event 25 is not what was recorded"):
-        backup(folder, tmp_path / "copy")
+    expect_error("event 25 is not what was recorded", backup, folder, tmp_path / "copy")
     with pytest.raises(InputError, match="expected 1 to 24, the events that are whole, got 25"):
         backup(folder, tmp_path / "copy", until=25)
     assert not (tmp_path / "copy").exists()
@@ -234,12 +234,9 @@ def test_a_checkpoint_that_goes_meanwhile_is_read_from_a_newer_log(
 def test_a_copy_never_writes_over_anything_or_out_of_its_folder(tmp_path):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     (tmp_path / "there").mkdir()
-    with pytest.raises(InputError, match="is there already"):
-        backup(folder, tmp_path / "there")
-    with pytest.raises(InputError, match="lies among the files"):
-        backup(folder, folder / "copy")
-    with pytest.raises(InputError, match=r"study.sqlite: is missing"):
-        backup(tmp_path / "there", tmp_path / "copy")
+    expect_error("is there already", backup, folder, tmp_path / "there")
+    expect_error("lies among the files", backup, folder, folder / "copy")
+    expect_error(r"study.sqlite: is missing", backup, tmp_path / "there", tmp_path / "copy")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "file").write_text("x", encoding="utf-8")
 
@@ -280,5 +277,4 @@ def test_a_copy_of_the_first_event_alone_and_one_in_a_new_place(tmp_path):
             backup(folder, tmp_path / "other", until=until)
         assert refused.value.key == "--until"
     (tmp_path / "link").symlink_to("gone")
-    with pytest.raises(InputError, match="is there already"):
-        backup(folder, tmp_path / "link")
+    expect_error("is there already", backup, folder, tmp_path / "link")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from autorl.core.plain_values import plain
 from autorl.core.types import Checkpoint, Config, InputError, ProposalId, SegmentId, StudyError
-from autorl.store import Store
 from autorl.store.cache import CheckpointCache, DamagedError
 from autorl.store.checkpoints import damage
 from autorl.store.remote import RemoteFolder, is_url
 from autorl.store.rows import SUCCEEDED
 from autorl.store.store import located
-from autorl.study.results.record import StudyRecord, open_copy
+from autorl.study.results.record import StudyRecord, open_record
 from autorl.study.setup import trainer_loader
 from autorl.study.spec import Spec
 from autorl.study.spec.sections import TrainerSection
@@ -214,15 +213,13 @@ def with_start(spec: Spec) -> Spec:
 
 def _incumbents_model(folder: Path) -> dict[str, object]:
     """Find the checkpoint of a study's incumbent, and what trained it."""
-    spec, connection = open_copy(folder)
-    with closing(connection):
-        record = StudyRecord(spec, Store(connection, folder, None), folder)
+    with open_record(folder) as record:
         incumbent = record.incumbent()
         model = kept_model(record, folder, incumbent.proposal, incumbent.config, None)
         if is_url(model.checkpoint.path):
             raise StudyError("its model is in a storage: `autorl export` it, and name the file")
         with whole(record, model.checkpoint):
-            trainer, _ = spec.trainer_for(incumbent.config)
+            trainer, _ = record.spec.trainer_for(incumbent.config)
     section = TrainerSection(name=trainer.name, kwargs=plain(trainer.kwargs))
     return {"model": str(Path(model.checkpoint.path).resolve()), "trainer": section}
 
@@ -236,9 +233,7 @@ def load_model(folder: Path, proposal: ProposalId, config: Config, seed: int | N
         InputError: there is none, or it is damaged.
         StudyError: no model of the proposal was kept.
     """
-    spec, connection = open_copy(folder)
-    with closing(connection):
-        record = StudyRecord(spec, Store(connection, folder, None), folder)
+    with open_record(folder) as record:
         model = kept_model(record, folder, proposal, config, seed)
         with whole(record, model.checkpoint) as checkpoint:
             return model.trainer.load_model(checkpoint)

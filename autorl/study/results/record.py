@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -377,6 +378,18 @@ class StudyRecord:
         """
         event = self.tables.event_of(subject)
         return None if event is None else self._store.located(event)
+
+
+@contextmanager
+def open_record(folder: Path) -> Iterator[StudyRecord]:
+    """Read the record of the study in a folder.
+
+    Raises:
+        InputError: as `open_copy`.
+    """
+    spec, connection = open_copy(folder)
+    with closing(connection):
+        yield StudyRecord(spec, Store(connection, folder, None), folder)
 
 
 def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:

@@ -7,7 +7,6 @@ and a killed study give it the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,13 +25,12 @@ from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.statistics.fronts import hypervolume
 from autorl.statistics.noise import posterior, probability_of_best
 from autorl.statistics.reductions import never_reached
-from autorl.store import Store
 from autorl.store.rows import SUCCEEDED, RunRow
 from autorl.study.results.cautions import cautions, reward_metrics
 from autorl.study.results.estimates import Entry, Estimate, difference, estimate, paired
 from autorl.study.results.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
 from autorl.study.results.models import load_model as read_model
-from autorl.study.results.record import StudyRecord, open_copy
+from autorl.study.results.record import StudyRecord, open_record
 from autorl.study.results.tasks import TaskScores, split, task_scores
 from autorl.study.spec import Spec
 
@@ -282,10 +280,8 @@ class Result:
 
         rows = self.rows
         if rows is None and self.folder is not None:
-            spec, connection = open_copy(self.folder)
-            with closing(connection):
-                store = Store(connection, self.folder, None)
-                rows = tuple(trial_rows(StudyRecord(spec, store, self.folder)))
+            with open_record(self.folder) as record:
+                rows = tuple(trial_rows(record))
         return pd.DataFrame(list(rows or ()))
 
     @property

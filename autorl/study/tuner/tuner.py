@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from autorl.core.plain_text import shown
@@ -371,12 +370,7 @@ class Tuner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -- in the owner's thread ---------------------------------------------------------------------
@@ -475,8 +469,7 @@ class Tuner:
         segment = self._open.pop(outcome.segment)
         # One that was lost is trained once more.
         points = self._reports.pop(outcome.segment, [])
-        last = outcome.reports[len(points) :]
-        for point in last:
+        for point in outcome.reports[len(points) :]:
             self._study.take_report(replace(point, fence=segment.fence))
         self._study.record(outcome)
         self._tell_news()
