@@ -7,6 +7,7 @@ from refusals import expect_error
 from study_support import small_spec
 
 from autorl import executors
+from autorl.core.types import InputError
 from autorl.study import setup
 from autorl.study.setup import (
     changeable,
