@@ -82,7 +82,7 @@ class ParzenEstimator:
         """Rows of the members, ascending."""
         return np.flatnonzero(self._member)[1:]
 
-    def add(self, point: Sequence[float]) -> int:
+    def add(self, point: Array) -> int:
         """Add a row, from 1, which is no member yet, and return it."""
         if self._length == len(self._member):
             for name in ("_member", "_points", "_gaps", "_normals", "_constants", "_factors"):
@@ -214,6 +214,15 @@ class ParzenEstimator:
         return np.asarray(np.log(np.bincount(point, kernels)) + top)
 
 
+def points_of(items: Sequence[Hyperparameter], units: Array) -> Array:
+    """Return points of an estimator at places in the unit cube, shape (n, d)."""
+    points = units - 0.5
+    for at, item in enumerate(items):
+        if item.type == "categorical":
+            points[:, at] = np.floor(units[:, at] * item.n_choices)
+    return points
+
+
 class Feasibility:
     """The probability that a run does not fail, by a density of failed runs and one of others.
 
@@ -222,29 +231,30 @@ class Feasibility:
 
     Attributes:
         needed: whether a run has failed.
+        points: of proposals that have the hyperparameters.
     """
 
     def __init__(self, items: Sequence[Hyperparameter]) -> None:
         self.needed = False
         self._densities = ParzenEstimator(items), ParzenEstimator(items)  # of others, of failed
-        self._items = items
-        self._queue: list[tuple[int, Sequence[float], bool]] = []  # in no density yet
+        self.points: dict[int, Array] = {}
+        self._queue: list[tuple[int, bool]] = []  # in no density yet
         self._rows: dict[int, tuple[bool, int]] = {}  # by number: whether failed, and where
 
-    def end(self, number: int, places: Sequence[float], failed: bool) -> None:
+    def end(self, number: int, failed: bool) -> None:
         """Take note of how a proposal ended, perhaps another way than before."""
-        self._queue.append((number, places, failed))
-        self.needed |= failed
+        if number in self.points:
+            self._queue.append((number, failed))
+            self.needed |= failed
 
-    def log_probability(self, units: Array) -> Array:
-        """Return logarithms of the probability, by Bayes' rule, in the unit cube."""
-        points = self._points(units)
-        for number, places, failed in self._queue:
+    def log_probability(self, points: Array) -> Array:
+        """Return logarithms of the probability at points, by Bayes' rule."""
+        for number, failed in self._queue:
             if number in self._rows:
                 before, row = self._rows[number]
                 self._densities[before].enrol(row, False)
             density = self._densities[failed]
-            self._rows[number] = failed, density.add(self._points(np.array([places]))[0])
+            self._rows[number] = failed, density.add(self.points[number])
             density.enrol(self._rows[number][1], True)
         self._queue.clear()
         counts = [np.ones(len(density.rows)) for density in self._densities]
@@ -253,13 +263,6 @@ class Feasibility:
             for density, ones in zip(self._densities, counts, strict=True)
         )
         return np.asarray(-np.logaddexp(0.0, of_failed - of_others))
-
-    def _points(self, units: Array) -> Array:
-        points = units - 0.5
-        for at, item in enumerate(self._items):
-            if item.type == "categorical":
-                points[:, at] = np.floor(units[:, at] * item.n_choices)
-        return points
 
 
 def weights_of_age(n: int) -> Array:

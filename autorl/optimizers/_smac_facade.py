@@ -64,11 +64,8 @@ def challengers(
         if counts is not None:
             rows = (_row(configuration.get_array()) for configuration, _ in told)
             weights = dict(zip(rows, counts, strict=True))
-        facade = (
-            _forest(scenario, most, weigh, len(told), weights)
-            if model == "forest"
-            else _facade(BlackBoxFacade, scenario, most, weigh)
-        )
+        forest = _forest(scenario, len(told), weights) if model == "forest" else None
+        facade = _facade(scenario, most, weigh, forest)
         # One cost for each, that of all its seeds together.
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
@@ -105,17 +102,8 @@ def _row(vector: np.ndarray) -> bytes:
     return bytes(np.nan_to_num(np.asarray(vector, dtype=float), nan=-1.0).tobytes())
 
 
-def _forest(
-    scenario: Scenario,
-    most: int,
-    weigh: Callable[[np.ndarray], np.ndarray],
-    n: int,
-    weights: Mapping[bytes, int] | None = None,
-) -> AbstractFacade:
-    """Make SMAC's facade for hyperparameter optimization.
-
-    It is a random forest, here on one core, of the `n` configurations told.
-    """
+def _forest(scenario: Scenario, n: int, weights: Mapping[bytes, int] | None = None) -> RandomForest:
+    """Make SMAC's random forest of the `n` configurations told, here on one core."""
     forest = RandomForest if weights is None else _WeightedForest
     model = forest(  # as `get_model` makes it, but for leaves and cores
         scenario.configspace,
@@ -132,17 +120,17 @@ def _forest(
     )
     if isinstance(model, _WeightedForest) and weights is not None:
         model.weights = weights
-    return _facade(HyperparameterOptimizationFacade, scenario, most, weigh, model=model)
+    return model
 
 
 def _facade(
-    kind: type[BlackBoxFacade | HyperparameterOptimizationFacade],
     scenario: Scenario,
     most: int,
     weigh: Callable[[np.ndarray], np.ndarray],
-    model: RandomForest | None = None,
+    forest: RandomForest | None,
 ) -> AbstractFacade:
-    """Make SMAC's facade of a kind, without its design and seeds."""
+    """Make SMAC's facade of a forest, or of a Gaussian process, without design and seeds."""
+    kind = BlackBoxFacade if forest is None else HyperparameterOptimizationFacade
     maximizer = kind.get_acquisition_maximizer(scenario)
     maximizer._local_search = _OrderedLocalSearch(
         scenario.configspace,
@@ -151,14 +139,14 @@ def _facade(
     )
     return kind(
         scenario,
-        acquisition_function=_Weighed(weigh, log=model is not None),
+        acquisition_function=_Weighed(weigh, log=forest is not None),
         acquisition_maximizer=maximizer,
         initial_design=kind.get_initial_design(scenario, n_configs=0),  # ours was run before
         intensifier=kind.get_intensifier(scenario, max_config_calls=1),
         config_selector=kind.get_config_selector(scenario, retrain_after=most),
         overwrite=True,
         logging_level=False,  # otherwise SMAC configures the logging of the whole process
-        model=model,
+        model=forest,
     )
 
 

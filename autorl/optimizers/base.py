@@ -420,23 +420,13 @@ class BaseOptimizer(ABC, Generic[O]):
                 break
         return config
 
-    def _repaired(
-        self,
-        config: Config,
-        rng: np.random.Generator,
-        maker: str,
-        meta: Mapping[str, object] | None = None,
-        *,
-        informed: bool = False,
-    ) -> Proposal:
-        """Propose the repaired configuration, or a random one for a repeat."""
-        config = self.problem.space.repair(config, rng)
-        how = "repaired"
+    def _repaired(self, config: Config, rng: np.random.Generator) -> tuple[Config, str]:
+        """Repair a configuration, or draw one instead of a repeat, and say which."""
+        repaired = self.problem.space.repair(config, rng)
+        if repaired not in self.history.configs:
+            return repaired, "repaired"
         # A repeat would be trained on the same seeds and teach nothing.
-        if config in self.history.configs:
-            how = "at random: its choice was proposed before"
-            config = self._sampled(rng)
-        return self._propose(config, f"{maker}, {how}", meta, informed=informed)
+        return self._sampled(rng), "at random: its choice was proposed before"
 
     @abstractmethod
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:

@@ -83,14 +83,14 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
         generation = len(self._scored) - (len(self._scored[-1]) < self.population_size)
         parents = self._parents_of(generation)
         origin = "nsga2" if parents else "nsga2, start-up"
-        meta = {"generation": generation}
         for _ in range(DRAFTS):
             child = self._child(parents, rng) if parents else self._sampled(rng)
             if child not in self.history.configs and space.is_valid(child):
                 break
         else:
-            return self._repaired(child, rng, origin, meta, informed=bool(parents))
-        return self._propose(child, origin, meta, informed=bool(parents))
+            child, how = self._repaired(child, rng)
+            origin = f"{origin}, {how}"
+        return self._propose(child, origin, {"generation": generation}, informed=bool(parents))
 
     def _child(self, parents: Sequence[ProposalId], rng: np.random.Generator) -> Config:
         """Breed a child, perhaps one that breaks a rule of the space."""

@@ -96,7 +96,8 @@ class Optuna(BaseOptimizer[OptunaOptions]):
             config, meta = self._draft(int(rng.integers(2**31)))
             if space.is_valid(config) and config not in self.history.configs:
                 return self._propose(config, name, meta, informed=informed)
-        return self._repaired(config, rng, name, meta, informed=informed)
+        config, how = self._repaired(config, rng)
+        return self._propose(config, f"{name}, {how}", meta, informed=informed)
 
     def _draft(self, seed: int) -> tuple[Config, dict[str, Any]]:
         """Let a new sampler fill in a trial, perhaps an invalid one.
@@ -201,6 +202,4 @@ def decode(hyperparameter: Hyperparameter, value: Any) -> Any:
         return hyperparameter.choices[value]
     if hyperparameter.scale == "flipped_log":
         return hyperparameter.from_unit(value)
-    if hyperparameter.type == "int":
-        return round(value)
     return hyperparameter.from_unit(hyperparameter.to_unit(value))

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import Config, Event, Failed, Proposal, Proposed
-from autorl.optimizers._parzen import Feasibility
+from autorl.optimizers._parzen import Feasibility, points_of
 from autorl.optimizers.base import (
     BaseOptimizer,
     Problem,
@@ -185,14 +185,17 @@ class SMAC(BaseOptimizer[SMACOptions]):
         items = searched(space)
         feasibility = Feasibility(items)
         ended = [record for record in fit.records if record.result is not None]
-        places = places_of(space, [record.proposal.config for record in ended])
-        for record, place in zip(ended, places, strict=True):
-            feasibility.end(record.id, place, isinstance(record.result, Failed))
+        points = points_of(items, places_of(space, [record.proposal.config for record in ended]))
+        feasibility.points |= zip([record.id for record in ended], points, strict=True)
+        for record in ended:
+            feasibility.end(record.id, isinstance(record.result, Failed))
 
         def weigh(vectors: np.ndarray) -> np.ndarray:
             units = places_of_vectors(items, self._exported, vectors)
             total = log_prior(items, units, len(fit.records))
-            return total + feasibility.log_probability(units) if feasibility.needed else total
+            if not feasibility.needed:
+                return total
+            return total + feasibility.log_probability(points_of(items, units))
 
         proposed = {record.proposal.config for record in fit.records}
         draws = max(DRAWS, 4 * self._serves(fit))

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autorl.core.types import Config, Event, Failed, Proposal, ProposalId, Proposed
-from autorl.optimizers._parzen import Array, Feasibility, ParzenEstimator, weights_of_age
+from autorl.optimizers._parzen import Array, Feasibility, ParzenEstimator, points_of, weights_of_age
 from autorl.optimizers._startup import StartedOptimizer, StartupOptions
 from autorl.optimizers.base import Problem, option, seed_counts, violation
 from autorl.space.prior import log_prior
@@ -98,7 +98,8 @@ class TPE(StartedOptimizer[TPEOptions]):
             config = space.from_unit(unit)
             if config not in self.history.configs and not space.violated(config):
                 return self._propose(config, "tpe", informed=True)
-        return self._repaired(space.from_unit(units[0]), rng, "tpe", informed=True)
+        config, how = self._repaired(space.from_unit(units[0]), rng)
+        return self._propose(config, f"tpe, {how}", informed=True)
 
     def _good(self) -> list[ProposalId]:
         """List the good results."""
@@ -120,9 +121,8 @@ class TPE(StartedOptimizer[TPEOptions]):
         superseded = self._ranks.pop(event.proposal, None)
         if superseded is not None:
             del self._ranked[bisect_left(self._ranked, superseded)]
-        config = self.history[event.proposal].proposal.config
         for group in self._groups:
-            group.end(event.proposal, config, isinstance(event, Failed))
+            group.feasibility.end(event.proposal, isinstance(event, Failed))
         if event.values:
             broken = violation(self.history[event.proposal])
             loss = -event.values[0] if self.problem.n_objectives == 1 else 0.0
@@ -156,25 +156,15 @@ class _Group:
     def add(self, number: ProposalId, config: Config) -> None:
         """Take note of a proposal, as bad, that has the hyperparameters."""
         if self._items[0].name in config:
-            point = self.point(config)
+            point = self.feasibility.points[number] = self.point(config)
             rows = [density.add(point) for density in self.densities]
             self._rows[number] = rows[1]
             self.densities[1].enrol(rows[1], True)
 
-    def end(self, number: ProposalId, config: Config, failed: bool) -> None:
-        """Take note of how a proposal ended, if it has the hyperparameters."""
-        if number in self._rows:
-            places = [item.to_unit(config[item.name]) for item in self._items]
-            self.feasibility.end(number, places, failed)
-
-    def point(self, config: Config) -> list[float]:
+    def point(self, config: Config) -> Array:
         """Return where a configuration lies for the densities."""
-        return [
-            float(item.index(config[item.name]))
-            if item.type == "categorical"
-            else item.to_unit(config[item.name]) - 0.5
-            for item in self._items
-        ]
+        places = [[item.to_unit(config[item.name]) for item in self._items]]
+        return np.ravel(points_of(self._items, np.array(places)))
 
     def candidates(
         self,
@@ -213,7 +203,7 @@ class _Group:
         if self.feasibility.needed:
             # Expected improvement is proportional to this (Bergstra et al. 2011, equation 3).
             ratio = -np.log(GOOD + (1 - GOOD) * np.exp(-ratio))
-            ratio += self.feasibility.log_probability(units)
+            ratio += self.feasibility.log_probability(points)
         ratio += log_prior(self._items, units, proposals)
         # Rounded: processors differ in the last digits.
         return units[np.argsort(-np.round(ratio, 9), kind="stable")]

@@ -169,7 +169,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def outline(self) -> tuple[str, ...]:
         """Say what the prior is made of, or why there is none."""
-        if self.options.prior == NONE and not self.prior.tasks:
+        if self.options.prior == NONE:
             return ("no prior: prior is none",)
         lines = self.prior.lines()
         return lines[:1] if self.prior.tasks else lines

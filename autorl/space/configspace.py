@@ -146,9 +146,9 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
     import ConfigSpace
 
     name = exported_name(item)
-    meta: dict[Hashable, Any] = {"changeable": True} if item.changeable else {}
-    if item.prior is not None:
-        meta["prior"] = dict(item.prior)
+    entry = item.to_dict()
+    marks = ("changeable", "prior")
+    meta: dict[Hashable, Any] = {key: entry[key] for key in marks if key in entry}
     if not item.numeric and not _is_native(item):
         meta["json"] = True  # for the way back: the choices are JSON text
     default = exported_value(item, item.default)

@@ -94,7 +94,8 @@ class Hyperparameter:
         prior: object = None,
     ) -> Hyperparameter:
         """Make a float in [lower, upper]."""
-        return cls._numeric(name, "float", (lower, upper), scale, default, changeable, prior)
+        domain = cls._numeric(name, "float", (lower, upper), scale, changeable)
+        return domain._completed(default, prior)
 
     @classmethod
     def integer(
@@ -112,7 +113,8 @@ class Hyperparameter:
 
         On the log scale the integer v has the share of [v - 0.5, v + 0.5].
         """
-        return cls._numeric(name, "int", (lower, upper), scale, default, changeable, prior)
+        domain = cls._numeric(name, "int", (lower, upper), scale, changeable)
+        return domain._completed(default, prior)
 
     @classmethod
     def categorical(
@@ -128,7 +130,10 @@ class Hyperparameter:
 
         Choices are strings, numbers, booleans, None, or (nested) lists and mappings of those.
         """
-        return cls._discrete(name, "categorical", choices, default, changeable, prior)
+        values = tuple(frozen(choice) for choice in choices)
+        usual = values[0] if values else None
+        domain = cls(name, "categorical", None, None, values, "linear", usual, changeable)
+        return domain._completed(default, prior)
 
     @classmethod
     def ordinal(
@@ -141,21 +146,9 @@ class Hyperparameter:
         prior: object = None,
     ) -> Hyperparameter:
         """Make a choice with an order, smallest first."""
-        return cls._discrete(name, "ordinal", choices, default, changeable, prior)
-
-    @classmethod
-    def _discrete(
-        cls,
-        name: str,
-        kind: Kind,
-        choices: Iterable[object],
-        default: object,
-        changeable: bool,
-        prior: object,
-    ) -> Hyperparameter:
         values = tuple(frozen(choice) for choice in choices)
-        usual = values[len(values) // 2 if kind == "ordinal" else 0] if values else None
-        domain = cls(name, kind, None, None, values, "linear", usual, changeable)
+        usual = values[len(values) // 2] if values else None
+        domain = cls(name, "ordinal", None, None, values, "linear", usual, changeable)
         return domain._completed(default, prior)
 
     @classmethod
@@ -166,21 +159,14 @@ class Hyperparameter:
 
     @classmethod
     def _numeric(
-        cls,
-        name: str,
-        kind: Kind,
-        bounds: tuple[object, object],
-        scale: Scale,
-        default: object,
-        changeable: bool,
-        prior: object,
+        cls, name: str, kind: Kind, bounds: tuple[object, object], scale: Scale, changeable: bool
     ) -> Hyperparameter:
         lower, upper = (
             _number(name, key, kind, value)
             for key, value in zip(("lower", "upper"), bounds, strict=True)
         )
         domain = cls(name, kind, lower, upper, (), scale, lower, changeable)
-        return replace(domain, default=domain.from_unit(0.5))._completed(default, prior)
+        return replace(domain, default=domain.from_unit(0.5))
 
     def _completed(self, default: object, prior: object) -> Hyperparameter:
         """Add a prior, and a default, which may be its centre."""

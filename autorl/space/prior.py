@@ -65,6 +65,8 @@ def log_prior(
         proposals: made so far.
     """
     total = np.zeros(len(places))
+    if not any(item.prior for item in items):
+        return total
     for item, column in zip(items, places.T, strict=True):
         if item.prior is None:
             continue

@@ -116,22 +116,21 @@ class SearchBudget:
         section = self._spec.budget
         if section.target is None and section.converged is None:
             return None
-        contenders = self._search.contenders()
-        best = self._search.ranking.best()
+        ranking = self._search.ranking
+        best = ranking.best()
+        if best is None or not self._search.contends(best):
+            return None
         # A racing incumbent whose further seeds are not in may still fall.
-        if (
-            best not in contenders
-            or contenders[best].reached < self._spec.fidelity.steps
-            or self._search.queue.holds(best)
-        ):
+        if ranking[best].reached < self._spec.fidelity.steps or self._search.queue.holds(best):
             return None
         if section.target is not None:
             goal = section.target * self._search.judge.objectives[0].sign
-            if contenders[best].values[0] >= goal:
+            if ranking[best].values[0] >= goal:
                 return SearchEnd.TARGET
-        if section.converged is not None and converged(contenders.values(), section.converged):
-            return SearchEnd.CONVERGED
-        return None
+        if section.converged is None:
+            return None
+        scores = self._search.contenders().values()
+        return SearchEnd.CONVERGED if converged(scores, section.converged) else None
 
     @property
     def search_end(self) -> SearchEnd:

@@ -63,17 +63,12 @@ class Search:
 
         They are feasible and as long as it, and no agent of theirs was picked on the way.
         """
-        scored = {number: self.ranking[number] for number in self.ranking.ordered()}
-        eligible = {
-            number: event
-            for number, event in scored.items()
-            if not any(violation > 0 for violation in event.constraints)
-            and not self.lineage[number].provisional
-            and not self.lineage[number].baseline
-        }
-        top = max((event.reached for event in eligible.values()), default=0)
-        return {
-            number: eligible[number]
-            for number in sorted(eligible)
-            if eligible[number].reached == top
-        }
+        eligible = [self.ranking[n] for n in sorted(self.ranking.ordered()) if self.contends(n)]
+        top = max((event.reached for event in eligible), default=0)
+        return {event.proposal: event for event in eligible if event.reached == top}
+
+    def contends(self, number: ProposalId) -> bool:
+        """Tell whether a scored proposal is one of them, if it is long enough."""
+        feasible = not any(violation > 0 for violation in self.ranking[number].constraints)
+        proposal = self.lineage[number]
+        return feasible and not proposal.provisional and not proposal.baseline

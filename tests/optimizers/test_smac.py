@@ -355,8 +355,8 @@ def facades(bridge, scenario):
     from smac import BlackBoxFacade, HyperparameterOptimizationFacade
 
     ours = {
-        "forest": bridge._forest(scenario, 12, equal, 5),
-        "gp": bridge._facade(BlackBoxFacade, scenario, 12, equal),
+        "forest": bridge._facade(scenario, 12, equal, bridge._forest(scenario, 5)),
+        "gp": bridge._facade(scenario, 12, equal, None),
     }
     kinds = {"forest": HyperparameterOptimizationFacade, "gp": BlackBoxFacade}
     theirs = {

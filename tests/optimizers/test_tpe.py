@@ -226,7 +226,7 @@ def test_the_probability_of_no_failure_follows_bayes_rule(name, monkeypatch):
             likelihoods.append((len(configs) + 1) * np.exp(density.log_pdf(asked)))
         expected = likelihoods[0] / (likelihoods[0] + likelihoods[1])
         points = np.array([group.point(config) for config in tried])
-        found = group.feasibility.log_probability(group._units(points))
+        found = group.feasibility.log_probability(points)
         np.testing.assert_allclose(np.exp(found), expected, rtol=1e-9)
 
 
@@ -372,8 +372,9 @@ def test_of_the_candidates_the_most_promising_valid_one_is_proposed(name, monkey
         vectors[:, optimizer._groups[0].places] = units
         configs = [make_config(vector) for vector in vectors]
         ratio = np.array([ratios(optimizer, space, config)[0] for config in configs])
+        points = np.array([optimizer._groups[0].point(config) for config in configs])
         best_first = -np.log(0.1 + 0.9 * np.exp(-ratio))
-        best_first += optimizer._groups[0].feasibility.log_probability(units)
+        best_first += optimizer._groups[0].feasibility.log_probability(points)
         assert best_first.tolist() == pytest.approx(sorted(best_first, reverse=True))
 
 

@@ -203,7 +203,6 @@ AROUND = Surroundings(SQUARE, ("ppo", "dqn"), "CartPole-v1", "a/landscape", Path
         ("auto", (("ppo", "dqn"), "a/landscape", False)),
         ("studies", (("ppo", "dqn"), "a/landscape", True)),
         (["a", "b"], (["a", "b"], ("ppo", "dqn"))),
-        ("none", None),
     ],
 )
 def test_sources_are_looked_for_by_word_or_name(monkeypatch, value, call):
@@ -215,8 +214,7 @@ def test_sources_are_looked_for_by_word_or_name(monkeypatch, value, call):
 
     monkeypatch.setattr(sources, "automatic_tables", automatic)
     monkeypatch.setattr(sources, "named_tables", named)
-    expected = Gathered() if call is None else (Path("here"), *call)
-    assert sources.gather(value, AROUND, "optimizer.prior") == expected
+    assert sources.gather(value, AROUND, "optimizer.prior") == (Path("here"), *call)
 
 
 @pytest.mark.parametrize(

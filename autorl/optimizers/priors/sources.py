@@ -123,14 +123,12 @@ def check_sources(value: object, key: str, what: str, words: Sequence[str]) -> N
 
 
 def gather(value: str | Sequence[str], surroundings: Surroundings, key: str) -> Gathered:
-    """Read an option: `auto`, `studies`, `none` or a list of sources.
+    """Read an option: `auto`, `studies` or a list of sources.
 
     Raises:
         InputError: a source that it names cannot be used.
     """
     around = surroundings
-    if value == NONE:
-        return Gathered()
     if isinstance(value, str):
         studies = value == STUDIES
         return automatic_tables(around.folder, around.algorithms, around.replays, studies=studies)
