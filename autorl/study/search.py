@@ -68,7 +68,7 @@ class Search:
         return {event.proposal: event for event in eligible if event.reached == top}
 
     def contends(self, number: ProposalId) -> bool:
-        """Tell whether a scored proposal is one of them, if it is long enough."""
+        """Tell whether a scored proposal is one, if it is long enough."""
         feasible = not any(violation > 0 for violation in self.ranking[number].constraints)
         proposal = self.lineage[number]
         return feasible and not proposal.provisional and not proposal.baseline

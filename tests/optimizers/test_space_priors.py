@@ -44,7 +44,7 @@ def regrets(name, options, centres, count, studies):
 @pytest.mark.parametrize(
     ("name", "options", "count", "studies"),
     [
-        ("tpe", {}, 100, 9),
+        ("tpe", {}, 60, 5),
         pytest.param("transfer", {"prior": "none"}, 100, 5, marks=pytest.mark.more),
         pytest.param("gp", {}, 40, 3, marks=pytest.mark.more),
     ],
