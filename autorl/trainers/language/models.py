@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import InputError
@@ -73,8 +74,19 @@ def load_policy(folder: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
+    _lock_bars()
     # transformers 5 would keep the precision of the file: bfloat16 loses small steps of Adam
     return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+
+
+def _lock_bars() -> None:
+    """Give progress bars a lock within this process.
+
+    Their own is a semaphore, and a worker that is ended leaves it behind with a warning.
+    """
+    from tqdm import tqdm
+
+    tqdm.set_lock(RLock())
 
 
 def load_shape(folder: Path) -> tuple[Any, int]:
@@ -95,6 +107,7 @@ def load_reward_model(folder: Path, labels: int | None = None) -> Any:
     import torch
     from transformers import AutoModelForSequenceClassification
 
+    _lock_bars()
     head = {} if labels is None else {"num_labels": labels}
     model: Any = AutoModelForSequenceClassification.from_pretrained(
         folder, local_files_only=True, dtype=torch.float32, **head
