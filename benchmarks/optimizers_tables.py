@@ -89,18 +89,18 @@ class Table:
     def __init__(self, folder: str) -> None:
         from autorl.core.types import InputError
         from autorl.landscapes import load_landscape
-        from autorl.landscapes.benchmark import ReplayObjective, SurrogateObjective
+        from autorl.landscapes.benchmark import Replay, Surrogate
 
         self.landscape = load_landscape(folder)
         self.space, grid = self.landscape.space, self.landscape.grid
         self.horizon = int(grid.steps[-1])
         self.seeds = {role: len(grid.seed_positions(role)) for role in ROLES_NEEDED}
         try:
-            self._answer: Any = SurrogateObjective(self.landscape)
+            self._answer: Any = Surrogate(self.landscape)
             self.judge = "forest"
             self.correlation: float | None = float(self._answer.quality.correlation)
         except InputError:
-            self._answer = ReplayObjective(self.landscape)
+            self._answer = Replay(self.landscape)
             self.judge = "nearest"
             self.correlation = None
         recorded = np.nanmean(grid.values[:, grid.seed_positions("test"), -1], axis=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autorl.core.plain_text import one_of, shown
 from autorl.core.types import InputError
-from autorl.landscapes.benchmark import MIN_CORRELATION, LookUp, ReplayObjective, SurrogateObjective
+from autorl.landscapes.benchmark import MIN_CORRELATION, LookUp, Replay, Surrogate
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
 
@@ -20,7 +20,7 @@ class Landscape(Dataset):
     `Dataset` says how its tables are read. It can also answer as a benchmark.
     """
 
-    def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> ReplayObjective:
+    def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> Replay:
         """Make a function that looks a score up.
 
         It is `objective(config, seed=0, until=None)`.
@@ -33,26 +33,24 @@ class Landscape(Dataset):
         Raises:
             InputError: no configuration was trained with every tuning seed.
         """
-        return ReplayObjective(self, lookup, wrap_seeds)
+        return Replay(self, lookup, wrap_seeds)
 
     def surrogate(
-        self, *, min_correlation: float | None = None, force: bool = False
-    ) -> SurrogateObjective:
+        self, *, min_correlation: float = MIN_CORRELATION, force: bool = False
+    ) -> Surrogate:
         """Make a function that predicts a score.
 
         Any configuration and any seed has a score of its own.
 
         Args:
-            min_correlation: out-of-bag rank correlation below which the forest is refused (None =
-            0.7).
+            min_correlation: out-of-bag rank correlation below which the forest is refused.
             force: whether it is taken all the same; `.quality` states it.
 
         Raises:
             InputError: too few configurations, or the forest is
                 below the bar.
         """
-        bar = MIN_CORRELATION if min_correlation is None else min_correlation
-        return SurrogateObjective(self, min_correlation=bar, force=force)
+        return Surrogate(self, min_correlation=min_correlation, force=force)
 
 
 def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:

@@ -138,7 +138,7 @@ def test_the_seed_noise_has_the_recorded_size(tmp_path):
     objective = write(tmp_path, crash=False).surrogate()
     config = SPACE.config({"x": 0.5, "rate": 0.03, "kind": "a"})
     assert 0.7 * SIGMA < spread(objective, config, range(200)) < 1.35 * SIGMA
-    mean = objective.surrogate._predict(config).curves[0, -1]
+    mean = objective._predict(config).curves[0, -1]
     assert abs(np.mean([objective(config, seed=seed) for seed in range(200)]) - mean) < 1.5
 
 

@@ -258,7 +258,7 @@ def distance(a, b):
 
 
 def test_neighbours_are_all_that_can_answer_by_distance(landscape):
-    replay = landscape.objective().replay
+    replay = landscape.objective()
     rng = np.random.default_rng(2)
     recorded = [landscape.config(number) for number in range(N)]
     for _ in range(20):
@@ -272,7 +272,7 @@ def test_neighbours_are_all_that_can_answer_by_distance(landscape):
 
 
 def test_what_is_not_given_has_the_default(landscape):
-    replay = landscape.objective().replay
+    replay = landscape.objective()
     assert replay.row({"x": 0.1}) == replay.row(SPACE.config({"x": 0.1, "rate": 1e-2, "kind": "a"}))
 
 
@@ -349,7 +349,7 @@ def test_a_study_over_a_landscape_finds_a_good_configuration(
         return np.mean([value(number, seed, 400) for seed in SEEDS[role][:3]])
 
     assert result.tuning >= sorted(score(number) for number in range(N))[N // 2]
-    row = landscape.objective().replay.row(result.incumbent.config)
+    row = landscape.objective().row(result.incumbent.config)
     assert result.tuning == near(score(row))
     assert result.test.value == near(score(row, "test"))
 
@@ -377,7 +377,7 @@ def test_arlbench_replayed(tmp_path, optimizer):
     spec = study_over(folder, data.space, optimizer=optimizer, **changes)
     with closing(Study.in_memory(spec)) as study:
         result = study.run()
-    row = data.objective().replay.row(result.incumbent.config)
+    row = data.objective().row(result.incumbent.config)
     tuning = data.grid.values[row, data.grid.seed_positions("tuning")[:3], -1]
     assert result.tuning == pytest.approx(float(tuning.mean()), rel=1e-6)
     test = data.grid.values[row, data.grid.seed_positions("test"), -1]

@@ -1,19 +1,7 @@
 """Benchmarks: recorded or predicted runs answer instead of training."""
 
-from autorl.landscapes.benchmark.replay import (
-    LOOK_UPS,
-    LookUp,
-    RecordedRun,
-    Replay,
-    ReplayObjective,
-)
-from autorl.landscapes.benchmark.surrogate import (
-    MIN_CORRELATION,
-    TREES,
-    Quality,
-    Surrogate,
-    SurrogateObjective,
-)
+from autorl.landscapes.benchmark.replay import LOOK_UPS, LookUp, RecordedRun, Replay
+from autorl.landscapes.benchmark.surrogate import MIN_CORRELATION, TREES, Quality, Surrogate
 
 __all__ = [
     "LOOK_UPS",
@@ -23,7 +11,5 @@ __all__ = [
     "Quality",
     "RecordedRun",
     "Replay",
-    "ReplayObjective",
     "Surrogate",
-    "SurrogateObjective",
 ]

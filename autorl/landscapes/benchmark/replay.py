@@ -98,7 +98,63 @@ class RecordedRun:
         ]
 
 
-class Replay:
+class Benchmark:
+    """A data set that answers for training, and gives the score of a configuration.
+
+    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or
+    smaller is better as `direction` says. It can be given to `autorl.tune(benchmark, space,
+    steps=benchmark.horizon)`. Pickled, it names the folder and is made again where it is used.
+
+    Attributes:
+        landscape: the data set.
+        space: the landscape's search space.
+        direction: maximize or minimize.
+        horizon: the last recorded step.
+        name: the landscape's id.
+    """
+
+    def __init__(self, landscape: Dataset, **options: object) -> None:
+        self.landscape = landscape
+        self.space = landscape.space
+        self.grid = landscape.grid
+        self.direction = landscape.manifest.objective.direction
+        self.horizon = max(landscape.manifest.steps, default=0)
+        self.name = landscape.manifest.id
+        self._options = options
+        self._table = tabulate(landscape)
+
+    def score(self, config: Mapping[str, object], seed: int, role: SeedRole, until: int) -> float:
+        """Give the score at the nearest recorded step <= `until`.
+
+        Raises:
+            InputError: the configuration or the seed has no answer, or nothing is recorded at or
+                before `until`.
+        """
+        raise NotImplementedError
+
+    def __call__(
+        self,
+        config: Mapping[str, object],
+        *,
+        seed: int = 0,
+        until: int | None = None,
+        role: SeedRole = "tuning",
+    ) -> float:
+        """Give the `score` up to a step, None = the last."""
+        return self.score(config, seed, role, self.horizon if until is None else until)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes get the folder's name: the arrays and the forest would be copied to each.
+        return _reopened, (type(self), str(self.landscape.path), self._options)
+
+
+def _reopened(
+    kind: Callable[..., Benchmark], folder: str, options: Mapping[str, object]
+) -> Benchmark:
+    return kind(Dataset(folder), **options)
+
+
+class Replay(Benchmark):
     """The runs trained from the start, in memory.
 
     Args:
@@ -115,16 +171,13 @@ class Replay:
     ) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
-        self.landscape = landscape
+        super().__init__(landscape, lookup=lookup, wrap_seeds=wrap_seeds)
         self.lookup = lookup
         self.wrap_seeds = wrap_seeds
-        self.space = landscape.space
-        self.grid = landscape.grid
         # A list: for one step bisect is 30 times as fast as numpy's searchsorted.
         self._steps: list[int] = landscape.grid.steps.tolist()
         self._rows: dict[Config, int] = {}
         self._places: dict[tuple[str, int], int] = {}
-        self._table = tabulate(landscape)
         # Whatever the seed asked for, the same configurations answer: those with all tuning seeds.
         over = "tuning" if "tuning" in self.grid.roles else "all"
         complete = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
@@ -286,73 +339,6 @@ class Replay:
 def first_seed(role: SeedRole) -> int:
     """Return a role's first seed if a study file gives a count."""
     return FIRST_TEST_SEED if role == "test" else 0
-
-
-class LandscapeObjective:
-    """A data set that gives the score of a configuration.
-
-    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or
-    smaller is better as `direction` says. It can be given to `autorl.tune(objective, space,
-    steps=objective.horizon)`. Pickled, it names the folder and is made again where it is used.
-
-    Attributes:
-        space: the landscape's search space.
-        direction: maximize or minimize.
-        horizon: the last recorded step.
-        name: the landscape's id.
-    """
-
-    def __init__(self, landscape: Dataset, benchmark: Any, **options: object) -> None:
-        self.space = landscape.space
-        self.direction = landscape.manifest.objective.direction
-        self.horizon = int(landscape.grid.steps[-1])
-        self.name = landscape.manifest.id
-        self._folder = str(landscape.path)
-        self._options = options
-        # Bound once: a search over recorded runs asks a million times a second.
-        self._score: Callable[..., float] = benchmark.score
-
-    def __call__(
-        self,
-        config: Mapping[str, object],
-        *,
-        seed: int = 0,
-        until: int | None = None,
-        role: SeedRole = "tuning",
-    ) -> float:
-        """Give the score at the nearest recorded step <= `until`.
-
-        None = the last.
-
-        Raises:
-            InputError: the configuration or the seed has no answer, or nothing is recorded at or
-                before `until`.
-        """
-        last = self.horizon if until is None else until
-        return self._score(config, seed, role, last)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes get the folder's name: the arrays and the forest would be copied to each.
-        return _reopened, (type(self), self._folder, self._options)
-
-
-def _reopened(
-    kind: Callable[..., LandscapeObjective], folder: str, options: Mapping[str, object]
-) -> LandscapeObjective:
-    return kind(Dataset(folder), **options)
-
-
-class ReplayObjective(LandscapeObjective):
-    """A data set whose recorded runs are the scores of a function.
-
-    `objective(config, seed=0, until=None)` is the recorded score.
-    """
-
-    def __init__(
-        self, landscape: Dataset, lookup: LookUp = "nearest", wrap_seeds: bool = False
-    ) -> None:
-        self.replay = Replay(landscape, lookup, wrap_seeds)
-        super().__init__(landscape, self.replay, lookup=lookup, wrap_seeds=wrap_seeds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,13 +34,7 @@ import numpy.typing as npt
 from autorl.core.plain_text import counted
 from autorl.core.seeds import generator, integer_seed
 from autorl.core.types import Config, InputError, SeedRole, Status
-from autorl.landscapes.benchmark.replay import (
-    LandscapeObjective,
-    RecordedRun,
-    Table,
-    first_seed,
-    tabulate,
-)
+from autorl.landscapes.benchmark.replay import Benchmark, RecordedRun, Table, first_seed
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import carry_forward
 from autorl.landscapes.regression import MIN_TREES, Array, configurations, encode, regressor
@@ -247,7 +241,7 @@ class _Prediction:
     seconds: float | None
 
 
-class Surrogate:
+class Surrogate(Benchmark):
     """A forest fitted to the runs trained from the start.
 
     Args:
@@ -273,12 +267,7 @@ class Surrogate:
         force: bool = False,
         trees: int = TREES,
     ) -> None:
-        if trees < MIN_TREES:
-            raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
-        self.landscape = landscape
-        self.space = landscape.space
-        self.grid = landscape.grid
-        self._table = tabulate(landscape)
+        super().__init__(landscape, min_correlation=min_correlation, force=force, trees=trees)
         # Rows of the grid that the forest is fitted to; one trained seed is enough.
         self._rows = np.flatnonzero(self._table.trained.any(axis=1))
         self._names = tuple(
@@ -413,20 +402,3 @@ class Surrogate:
             number = integer_seed(seed, "noise", role) % len(places)
         every_place = self.grid.seed_positions("all")
         return [*np.roll(places, -number).tolist(), *np.setdiff1d(every_place, places).tolist()]
-
-
-class SurrogateObjective(LandscapeObjective):
-    """A data set whose predicted runs are the scores of a function.
-
-    `objective(config, seed=0, until=None)` is the predicted score. Args and errors are those of
-    `Surrogate`. Pickled and loaded, it fits the same forest again.
-    """
-
-    def __init__(self, landscape: Dataset, **options: Any) -> None:
-        self.surrogate = Surrogate(landscape, **options)
-        super().__init__(landscape, self.surrogate, **options)
-
-    @property
-    def quality(self) -> Quality:
-        """The forest's out-of-bag score."""
-        return self.surrogate.quality
