@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -55,7 +55,7 @@ class Plugins(Generic[T]):
 
         Args:
             name: as in a study file.
-            folder: of the study file, where its module may lie besides what is installed.
+            folder: of the study file, where its module is looked for first.
 
         Returns:
             The class; None if the name is neither registered nor of the form `module:Class`.
@@ -75,7 +75,7 @@ class Plugins(Generic[T]):
             InputError: it cannot be imported, or is not such a class.
         """
         try:
-            with _importable(folder):
+            with module_path(folder) if folder else nullcontext():
                 loaded = point.load()
         except (Exception, SystemExit) as error:  # whatever a module of others does when imported
             message = f"{point.name!r} cannot be imported: {type(error).__name__}: {error}"
@@ -101,19 +101,6 @@ class Plugins(Generic[T]):
 def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
     """Look up the entry points of a group, once for each `sys.path`."""
     return entry_points(group=group)
-
-
-@contextmanager
-def _importable(folder: str | None) -> Iterator[None]:
-    """Look for modules in `folder`, after everything installed, while the block runs."""
-    added = bool(folder) and folder not in sys.path
-    if added:
-        sys.path.append(str(folder))
-    try:
-        yield
-    finally:
-        if added and folder in sys.path:  # the module may have taken it out itself
-            sys.path.remove(str(folder))
 
 
 @contextmanager

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from autorl.core.plain_text import shown
 from autorl.core.plain_values import json_value
 from autorl.core.quiet import quieted
 from autorl.core.types import InputError, Outcome, ProposalId
-from autorl.integrations.trackers.contract import Tracker
+from autorl.integrations.trackers.contract import Tracker, summarise
 from autorl.landscapes.export import optuna_distribution, optuna_value
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.evaluation import Objective
@@ -159,7 +158,7 @@ class OptunaStorage(Tracker):
             self._trials[first] = self._created(proposal)
 
     def _created(self, proposal: ProposalInfo) -> int:
-        from optuna.trial import FrozenTrial, TrialState
+        from optuna.trial import TrialState, create_trial
 
         items = self._info.space.hyperparameters
         names = [name for name in proposal.config if name in items]
@@ -171,17 +170,11 @@ class OptunaStorage(Tracker):
             "continues": proposal.parent,
             "provisional": proposal.provisional or None,
         }
-        template = FrozenTrial(
-            number=-1,  # the storage counts
-            trial_id=-1,
+        template = create_trial(
             state=TrialState.RUNNING,
-            value=None,
-            datetime_start=datetime.now(),
-            datetime_complete=None,
             params={name: optuna_value(items[name], proposal.config) for name in names},
             distributions={name: self._distributions[name] for name in names},
             user_attrs={key: value for key, value in attributes.items() if value is not None},
-            system_attrs={},
             intermediate_values={
                 step: self._combined(proposal.number, step) for step in sorted(steps)
             },
@@ -292,24 +285,9 @@ class OptunaStorage(Tracker):
         self._ended[first] = values
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
-        """Write the incumbent and its scores as attributes of the Optuna study."""
-        test = result.test
-        attributes: dict[str, Any] = {
-            "objective": result.objective,
-            "incumbent": result.incumbent.proposal,
-            "tuning_score": result.tuning,
-            "tuning_seeds": result.tuning_seeds,
-            "caveats": result.caveats,
-        }
-        if test is not None:
-            interval = test.interval
-            attributes |= {
-                "test_score": test.value,
-                "test_iqm": test.iqm,
-                "test_interval": interval and [interval.low, interval.high],
-                "test_seeds": list(test.seeds),
-                "gap": result.gap,
-            }
+        """Write the summary as attributes of the Optuna study."""
+        summary = summarise(result)
+        attributes = {**summary.numbers, **summary.facts, "caveats": list(result.caveats)}
         for name, value in attributes.items():
             self._set(name, json_value(value))
 

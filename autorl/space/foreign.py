@@ -45,10 +45,12 @@ def foreign_space(space: object) -> Space | None:
     return from_optuna(space)
 
 
-def from_optuna(distributions: Mapping[str, BaseDistribution]) -> Space:
+def from_optuna(
+    distributions: Mapping[str, BaseDistribution], conditions: Mapping[str, str] | None = None
+) -> Space:
     """Make the space of distributions by name.
 
-    Optuna's `trial.distributions` has this form.
+    Optuna's `trial.distributions` has this form. It knows no `conditions`.
 
     A number with a `step` becomes an ordered choice of its values, a distribution of one value a
     constant. Optuna has no defaults: the default configuration is the middle of each range, on its
@@ -58,7 +60,8 @@ def from_optuna(distributions: Mapping[str, BaseDistribution]) -> Space:
         InputError: a distribution of another kind, with choices that no file can hold, or with too
             many steps.
     """
-    return define_space(_hyperparameter(name, item) for name, item in distributions.items())
+    items = (_hyperparameter(name, item) for name, item in distributions.items())
+    return define_space(items, conditions=conditions)
 
 
 def _hyperparameter(name: str, item: BaseDistribution) -> Hyperparameter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from autorl.core.types import Checkpoint, FrozenMap, InputError, SegmentId
@@ -28,8 +28,6 @@ Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 """Rows of a read-only SQL statement and its parameters, as `Store.query` answers."""
 
 EPOCH = "epoch"  # fact of a session of a study with a storage: its number, by the lease
-
-_ENTRIES_AT_ONCE = 500
 
 # A user asks for these between two sessions. They belong to neither.
 _BETWEEN_SESSIONS = (BudgetExtended.kind, TestSeedsAdded.kind)
@@ -115,18 +113,6 @@ class EventLog:
     def count_events(self, event: type[StudyEvent]) -> int:
         """Count the events of a kind."""
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (event.kind,)))
-
-    def between(self, begin: int, end: int) -> list[Recorded]:
-        """List the events after number `begin`, up to number `end`.
-
-        Raises:
-            ValueError: an event cannot be read.
-        """
-        rows: list[Any] = self._query(
-            "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
-            (begin, end),
-        )
-        return _recorded(rows)
 
     def events(self, *kinds: type[E]) -> list[E]:
         """List the events of some kinds, in the order they were recorded.
@@ -250,9 +236,9 @@ def add_event(
 
 
 def recorded_until(
-    connection: sqlite3.Connection, until: int, *kinds: type[StudyEvent]
+    connection: sqlite3.Connection, until: int, *kinds: type[StudyEvent], after: int = 0
 ) -> Iterator[Recorded]:
-    """Read the first `until` events, or those of some kinds among them.
+    """Read the events up to number `until`, or those of some kinds among them.
 
     Raises:
         ValueError: one cannot be read.
@@ -260,22 +246,12 @@ def recorded_until(
     names = [kind.kind for kind in kinds]
     chosen = f"AND kind IN ({_marks(names)})" if kinds else ""
     rows = connection.execute(
-        f"SELECT seq, kind, body, time FROM event WHERE seq <= ? {chosen} ORDER BY seq",
-        (until, *names),
+        f"SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? {chosen} ORDER BY seq",
+        (after, until, *names),
     )
-    while several := rows.fetchmany(_ENTRIES_AT_ONCE):
-        yield from _recorded(several)
-
-
-def _recorded(rows: Sequence[tuple[int, str, str, float]]) -> list[Recorded]:
-    """Read rows of the log.
-
-    Raises:
-        ValueError: one cannot be read.
-    """
-    return [
-        Recorded(seq, read_event(kind, json.loads(text)), time) for seq, kind, text, time in rows
-    ]
+    # A row at a time: a log of 100,000 events needs no memory for all of them.
+    for seq, kind, text, time in rows:
+        yield Recorded(seq, read_event(kind, json.loads(text)), time)
 
 
 def stored_bytes(

@@ -43,7 +43,7 @@ from autorl.store.folder import (
 )
 from autorl.store.integrity import Head, event_hash
 from autorl.store.lock import FolderLock
-from autorl.store.log import E, EventLog, Recorded, add_event, saved_checkpoint
+from autorl.store.log import E, EventLog, Recorded, add_event, recorded_until, saved_checkpoint
 from autorl.store.offsite import CHECKPOINTS, Offsite
 from autorl.store.outputs import refuse_inside, write_whole
 from autorl.store.remote import is_url
@@ -72,9 +72,6 @@ class _Batch:
 
     entries: list[_Entry] = field(default_factory=list)
     actions: list[Callable[[], None]] = field(default_factory=list)
-
-
-_EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all of them
 
 
 class Store:
@@ -357,15 +354,14 @@ class Store:
         """
         self.check_thread()
         last = self.log.last_number()
-        for begin in range(after, last, _EVENTS_AT_ONCE):
-            try:
-                several = self.log.between(begin, min(begin + _EVENTS_AT_ONCE, last))
-            except (sqlite3.DatabaseError, ValueError) as error:
-                raise InputError(
-                    f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
-                ) from error
-            for seq, event, when in several:
-                yield Recorded(seq, self.located(event), when)
+        try:
+            with self._answering():
+                for seq, event, when in recorded_until(self._connection, last, after=after):
+                    yield Recorded(seq, self.located(event), when)
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise InputError(
+                f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
+            ) from error
 
     def located(self, event: E) -> E:
         """Return an event of the log with its checkpoint's real path."""

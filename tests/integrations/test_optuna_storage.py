@@ -110,11 +110,12 @@ def test_each_configuration_is_a_trial_with_its_score(tmp_path, kind):
     assert study.best_trial.user_attrs["proposals"][-1] == result.incumbent.proposal
     assert study.best_value == result.tuning
     assert study.metric_names == ["value"]
-    assert study.user_attrs["incumbent"] == result.incumbent.proposal
+    assert study.user_attrs["incumbent_proposal"] == str(result.incumbent.proposal)
     assert study.user_attrs["test_score"] == result.test.value
     interval = result.test.interval
-    assert study.user_attrs["test_interval"] == [interval.low, interval.high]
-    assert study.user_attrs["test_seeds"] == list(result.test.seeds)
+    bounds = [study.user_attrs[f"test_score_{end}"] for end in ("low", "high")]
+    assert bounds == [interval.low, interval.high]
+    assert study.user_attrs["test_seeds"] == len(result.test.seeds)
     merged = {name: one for trial in trials for name, one in trial.distributions.items()}
     categorical = optuna.distributions.CategoricalDistribution
     assert merged == {
@@ -369,7 +370,8 @@ def test_a_study_file_names_it(tmp_path):
     assert mirrored.get_trials()[:4] == trials
     assert len(mirrored.get_trials()) == 7
     best = result.incumbent.proposal
-    assert mirrored.best_trial.number == mirrored.user_attrs["incumbent"] == best
+    assert mirrored.best_trial.number == best
+    assert mirrored.user_attrs["incumbent_proposal"] == str(best)
 
 
 def test_the_dashboard_lists_the_trials(tmp_path):

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
@@ -30,7 +30,8 @@ from autorl.landscapes.importers.common import (
 )
 from autorl.landscapes.importers.inference import clean_name, infer_conditions
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.space import Hyperparameter, Space, define_space
+from autorl.space import Space
+from autorl.space.foreign import from_optuna
 
 if TYPE_CHECKING:
     import optuna
@@ -172,12 +173,13 @@ def _space(
                 distributions.append(distribution)
     if not seen:
         raise InputError("its trials have no parameters")
-    items = [_hyperparameter(name, distributions) for name, distributions in seen.items()]
-    return define_space(items, conditions=infer_conditions(list(seen), configs))
+    united = {name: _united(name, distributions) for name, distributions in seen.items()}
+    return from_optuna(united, infer_conditions(list(seen), configs))
 
 
-def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
-    from optuna.distributions import CategoricalDistribution, IntDistribution
+def _united(name: str, distributions: Sequence[Any]) -> Any:
+    """Unite the distributions of a parameter, steps left out."""
+    from optuna.distributions import CategoricalDistribution
 
     kinds = {type(distribution) for distribution in distributions}
     if (
@@ -188,19 +190,13 @@ def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
             f"its trials drew from distributions that do not fit together: {distributions[:3]}",
             key=name,
         )
-    if kinds == {CategoricalDistribution}:
+    (kind,) = kinds
+    if kind is CategoricalDistribution:
         listed = (choice for distribution in distributions for choice in distribution.choices)
-        choices = list(dict.fromkeys(listed))
-        if len(choices) == 1:
-            return Hyperparameter.constant(name, choices[0])
-        return Hyperparameter.categorical(name, choices)
+        return kind(list(dict.fromkeys(listed)))
     lower = min(distribution.low for distribution in distributions)
     upper = max(distribution.high for distribution in distributions)
-    if lower == upper:
-        return Hyperparameter.constant(name, lower)
-    build = Hyperparameter.integer if kinds == {IntDistribution} else Hyperparameter.real
-    scale: Literal["log", "linear"] = "log" if distributions[0].log else "linear"
-    return build(name, lower, upper, scale=scale)
+    return kind(lower, upper, log=distributions[0].log)
 
 
 def _study(storage: optuna.storages.BaseStorage, name: str | None) -> optuna.Study:
