@@ -79,8 +79,6 @@ class Store:
 
     Use `create`, `open` or `in_memory`, and close it when done.
 
-    `on_append` is called with every event once it is durable.
-
     Attributes:
         offsite: the storage that the study's checkpoints lie in; None: its folder.
 
@@ -98,7 +96,6 @@ class Store:
     ) -> None:
         # Workers have working folders of their own, and a Python function may change the driver's.
         self.folder = None if folder is None else folder.resolve()
-        self.on_append: Callable[[StudyEvent], None] | None = None
         self.offsite: Offsite | None = None
         self._connection = connection
         self._head = head or Head()
@@ -222,7 +219,6 @@ class Store:
         entry = _Entry(event, float(time.time()), text)
         if self._batch is None:
             self._write([entry])
-            self._tell([entry])
         else:
             self._batch.entries.append(entry)
 
@@ -230,8 +226,8 @@ class Store:
     def batch(self) -> Iterator[None]:
         """Make the events of the block durable at once, at its end.
 
-        They become one transaction, with one wait for the disk. `on_append` and `when_durable` are
-        held back until then. An exception in the block passes on when the events before it are
+        They become one transaction, with one wait for the disk. `when_durable` is held back until
+        then. An exception in the block passes on when the events before it are
         durable. A batch inside another is a part of it.
 
         Raises:
@@ -263,7 +259,7 @@ class Store:
 
     def _flush(self) -> None:
         """Write what the batch holds, and do what waited for it."""
-        # Again, where somebody who was told has recorded more.
+        # Again, where an action has recorded more.
         while (batch := self._batch) is not None and (batch.entries or batch.actions):
             self._batch = _Batch()
             if batch.entries:
@@ -272,7 +268,6 @@ class Store:
                 with held():
                     self._write(batch.entries)
                     self._behind = False
-                self._tell(batch.entries)
             for action in batch.actions:
                 action()
 
@@ -324,12 +319,6 @@ class Store:
         except sqlite3.OperationalError as error:
             file = (self.folder or Path()) / DATABASE
             raise StorageError(f"{file} cannot be read or written ({error})") from error
-
-    def _tell(self, entries: Sequence[_Entry]) -> None:
-        """Tell of events that are durable."""
-        if self.on_append is not None:
-            for entry in entries:
-                self.on_append(entry.event)
 
     def _check_alone(self) -> None:
         """Refuse a log that somebody else has written to.

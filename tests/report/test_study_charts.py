@@ -160,13 +160,16 @@ def test_what_is_in_training_is_drawn_beside_incumbent_and_default(tmp_path):
     optimizer = {"name": "asha", "eta": 2, "rungs": 3}
     study = Study.create(load_spec({**STUDY, "optimizer": optimizer}), tmp_path / "study")
 
-    def on_append(event):
+    record = study.journal.record
+
+    def until_promoted(event):
+        record(event)
         if not isinstance(event, ProposalMade):
             return
         if event.proposed.proposal.parent is not None and event.proposed.id > 8:
             raise LeftError
 
-    study.store.on_append = on_append
+    study.journal.record = until_promoted
     study.journal.batch = nullcontext
     with pytest.raises(LeftError):
         study.run()

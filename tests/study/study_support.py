@@ -60,6 +60,18 @@ class StoppedError(Exception):
     """A study was left on the way, as the test wants it."""
 
 
+def follow(study, tell):
+    """Call `tell` with every event that has become durable."""
+    write = study.store._write
+
+    def written(entries):
+        write(entries)
+        for entry in entries:
+            tell(entry.event)
+
+    study.store._write = written
+
+
 def stop_after(study: Study, events: int) -> list[int]:
     """Have a study raise `StoppedError` after so many more events; the list holds how many are left.
 
@@ -73,7 +85,7 @@ def stop_after(study: Study, events: int) -> list[int]:
         if left[0] == 0:
             raise StoppedError
 
-    study.store.on_append = on_append
+    follow(study, on_append)
     return left
 
 

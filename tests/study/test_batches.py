@@ -4,7 +4,7 @@ import os
 import sqlite3
 
 import pytest
-from study_support import resume, run_small, small_spec, table
+from study_support import follow, resume, run_small, small_spec, table
 from test_kill import run_and_die
 
 from autorl.core.types import SearchEnd, StudyError
@@ -118,7 +118,7 @@ def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     run_small(tmp_path / "whole", **CHANGES)
     study = Study.create(small_spec(**CHANGES), tmp_path / "s")
     submitted, told = [], []
-    study.store.on_append = lambda event: told.append(event.kind)
+    follow(study, lambda event: told.append(event.kind))
     executor = Drained(study.load)
     submit = executor.submit
     executor.submit = lambda segments: (submitted.extend(segments), submit(segments))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
-from study_support import checkpoint_of, segment_of, small_spec
+from study_support import checkpoint_of, follow, segment_of, small_spec
 from test_lineage import waiting_for
 
 from autorl.core.types import Exploit, Scored, Status, StudyError
@@ -149,7 +149,7 @@ def test_collection_is_recorded_before_it_happens(monkeypatch, tmp_path):
         if event.kind == "collected":
             raise KeyboardInterrupt
 
-    study.store.on_append = on_append
+    follow(study, on_append)
     with pytest.raises(KeyboardInterrupt):
         run(study)
     left = set(on_disk(tmp_path / "study")) - set(stored(study))

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from study_support import RACING, run_small, saved_segments, small_spec, table
+from study_support import RACING, follow, run_small, saved_segments, small_spec, table
 from test_learned_stopping import LEARNED
 
 from autorl.store import checkpoints
@@ -69,7 +69,7 @@ def after_events(count):
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        study.store.on_append = on_append
+        follow(study, on_append)
 
     return die
 

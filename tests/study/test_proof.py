@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import yaml
 from refusals import expect_error
-from study_support import part_of, resume, run_small, small_spec, table
+from study_support import follow, part_of, resume, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
 from autorl.store.events import SearchGivenUp
@@ -230,7 +230,7 @@ def test_a_folder_that_goes_away_ends_the_study_at_the_next_event(tmp_path, lose
         if len(seen) == 10:
             lose(tmp_path / "s")
 
-    study.store.on_append = on_append
+    follow(study, on_append)
     with pytest.raises(
         StudyError, match=r"study.sqlite: was removed, moved or replaced while the study ran"
     ) as error:

@@ -180,7 +180,7 @@ def test_the_second_driver_takes_over_and_the_first_stops(tmp_path, monkeypatch)
     run_small(tmp_path / "plain", **ASHA)
     url = f"file://{tmp_path}/storage"
     first = interrupted(tmp_path / "first", 25, **ASHA, storage=url)
-    first.store.on_append = None
+    del first.store._write  # nobody is told any more
     expect_error("another driver works on this study", take_over, url, tmp_path / "second")
     assert not (tmp_path / "second").exists()
     with monkeypatch.context() as much_later:

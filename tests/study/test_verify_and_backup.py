@@ -169,14 +169,14 @@ DRIVER = """
     import sys
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
-    from study_support import small_spec
+    from study_support import follow, small_spec
     from autorl.study import Study
     study = Study.create(small_spec(keep={"checkpoints": sys.argv[3]}, budget={"runs": 60}), Path(sys.argv[1]))
     def wait(event):
         if event.kind == "outcome":
             print(event.kind, flush=True)
             sys.stdin.readline()
-    study.store.on_append = wait
+    follow(study, wait)
     study.run()
 """
 
