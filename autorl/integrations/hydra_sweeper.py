@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from autorl.integrations.hydra_space import Searched, override_text, overrides_o
 from autorl.optimizers.registry import DEFAULT
 from autorl.statistics.bootstrap import Interval
 from autorl.study import Result
-from autorl.study.callbacks import Callback, ProposalInfo, StudyInfo
 from autorl.study.tuner import Finished, Trial, Tuner, Waiting
 
 try:
@@ -167,7 +166,6 @@ def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) 
         len(plan.test),
         folder / STUDY,
     )
-    proposed = _Proposed()
     callbacks = [instantiate(callback) for callback in options["callbacks"] or ()]
     with Tuner(
         space,
@@ -176,14 +174,14 @@ def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) 
         plan,
         folder / STUDY,
         settings.steps,
-        [proposed, *callbacks],
+        callbacks,
         **(study | dict(settings.study)),
     ) as tuner:
         jobs = Jobs(hydra, settings, tuner, folder, seed_key, fixed, searched.keys)
         jobs.search()
         if plan.test:
             jobs.test()
-        results = results_of(tuner.result(), proposed.configs)
+        results = results_of(tuner.result())
     OmegaConf.save(OmegaConf.create(results), folder / RESULTS)
     log.info("autorl: best parameters: %s", results.get("best_params", results.get("solutions")))
     log.info(
@@ -224,18 +222,6 @@ def _read_space(
             key="hydra.sweeper",
         )
     return searched, list(fixed.values())
-
-
-class _Proposed(Callback):
-    """The configuration of each proposal, those of earlier sessions too."""
-
-    from_the_start: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        self.configs: dict[int, dict[str, Any]] = {}
-
-    def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
-        self.configs[proposal.number] = plain(proposal.config)
 
 
 def _own_value(composed: DictConfig, name: str) -> Any:
@@ -416,20 +402,16 @@ class Jobs:
         return objective
 
 
-def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def results_of(result: Result) -> dict[str, Any]:
     """Write a result as `optimization_results.yaml` has it.
 
     `name`, `best_params`, `best_value` (of several objectives `solutions`) are what other sweepers
     write there.
-
-    Args:
-        result: of the study.
-        configs: of proposals by number.
     """
     results: dict[str, Any] = {"name": "autorl"}
     if result.front:
         results["solutions"] = [
-            {"params": configs[point.proposal], "values": list(point.tuning.values())}
+            {"params": point.config, "values": list(point.tuning.values())}
             for point in result.front
         ]
     else:

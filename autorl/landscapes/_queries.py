@@ -52,11 +52,6 @@ _SORTED_BY: Mapping[TableName, str] = {
     "segments": "run_id, from_step, segment",
 }
 
-_CURVES = (
-    "SELECT run_id, CAST(seed AS INTEGER) AS seed, seed_role, status, evals.* EXCLUDE (run_id) "
-    "FROM runs JOIN evals USING (run_id) WHERE config_id = ? ORDER BY runs.seed, run_id, step"
-)
-
 
 class Measurement(NamedTuple):
     """An evaluation of a run.
@@ -206,22 +201,16 @@ class Queries:
 
     def curves(self, config_id: int) -> pd.DataFrame:
         """Return the evaluations of a configuration as stored, by seed and step."""
-        return self.frame(_CURVES, [config_id])
-
-    def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Return the names of the columns of `curves`, and its rows."""
-        return self.ask(_CURVES, [config_id]).columns, self.rows(_CURVES, [config_id])
+        return self.frame(
+            "SELECT run_id, CAST(seed AS INTEGER) AS seed, seed_role, status, evals.* EXCLUDE "
+            "(run_id) FROM runs JOIN evals USING (run_id) WHERE config_id = ? "
+            "ORDER BY runs.seed, run_id, step",
+            [config_id],
+        )
 
     def hyperparameters(self) -> pd.DataFrame:
         """Return the hyperparameters of each config_id."""
         return self.frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
-
-    def joined(self) -> pd.DataFrame:
-        """Return one row per evaluation, with its run and configuration."""
-        return self.frame(
-            "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) "
-            "ORDER BY run_id, step"
-        )
 
     def flat_table(self, *, for_spreadsheets: bool = False) -> duckdb.DuckDBPyRelation:
         """Return one row per evaluation, the columns of its run first.

@@ -332,20 +332,10 @@ class Dataset:
             self.config(config_id)
         return curves
 
-    def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Give the columns and rows of `curves`, without pandas.
-
-        Raises:
-            InputError: there is no such configuration.
-        """
-        columns, rows = self.queries.curve_rows(config_id)
-        if not rows:
-            self.config(config_id)
-        return columns, rows
-
     def to_pandas(self) -> pd.DataFrame:
         """Give one row per evaluation, with its run and configuration."""
-        return self.queries.joined()
+        frame: pd.DataFrame = self.queries.flat_table().df()
+        return frame
 
     @cached_property
     def _configs(self) -> pd.DataFrame:

@@ -7,7 +7,6 @@ a study says what it has recorded as tables and a manifest (`autorl.study.result
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +15,6 @@ from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import Tables
 from autorl.space import Space
 from autorl.store.store import STUDY_FILE
-
-READER = "autorl.study.results.landscape:read_study"
-"""The function, `module:name`, that reads a study's folder; imported when one is first opened."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +37,10 @@ def read_study(folder: Path) -> Recording:
     Raises:
         InputError: there is no study, or its files cannot be read.
     """
-    module, _, name = READER.partition(":")
-    reader: Callable[[Path], Recording] = getattr(importlib.import_module(module), name)
-    return reader(folder)
+    # By its name: a study is above this room, and imported when one is first opened.
+    reader = importlib.import_module("autorl.study.results.landscape")
+    recording: Recording = reader.read_study(folder)
+    return recording
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:

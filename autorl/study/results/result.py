@@ -143,6 +143,7 @@ class Point:
     """
 
     proposal: ProposalId
+    config: Mapping[str, object]
     tuning: Mapping[str, float]
     test: Mapping[str, float] | None
 
@@ -487,11 +488,12 @@ def _points(
     """List the points of a front, best by the first objective first."""
     objectives = record.spec.objectives()
     labels = [objective.label for objective in objectives]
+    links = record.lineage(front)
     points = []
     for proposal in front:
         tuning = dict(zip(labels, record.tables.score(proposal), strict=True))
         test = _test_scores(record, proposal) if proposal in tested else {}
-        points.append(Point(proposal, tuning, test or None))
+        points.append(Point(proposal, links[proposal].config, tuning, test or None))
     first = objectives[0]
     points.sort(key=lambda point: (-first.sign * point.tuning[first.label], point.proposal))
     return tuple(points)
