@@ -87,7 +87,7 @@ class SpaceCore:
     def default(self) -> Config:
         """Return the default configuration: the default of every hyperparameter that is active."""
         self._require_constants()
-        return self.active_part(self._defaults)
+        return self.active_part(self.defaults)
 
     def sample(self, rng: np.random.Generator) -> Config:
         """Draw a valid configuration, at a place of `draw_place`, by rejection.
@@ -171,7 +171,7 @@ class SpaceCore:
         canonical = {
             name: self.hyperparameters[name].canonical(value) for name, value in values.items()
         }
-        config = self.active_part(self._defaults | canonical)
+        config = self.active_part(self.defaults | canonical)
         for name in values:
             if name not in config:
                 raise InputError(self._inactive(name), key=name)
@@ -307,7 +307,8 @@ class SpaceCore:
         return self  # immutable
 
     @property
-    def _defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, Any]:
+        """The default of every hyperparameter, active or not."""
         return {name: item.default for name, item in self.hyperparameters.items()}
 
     def _inactive(self, name: str) -> str:

@@ -103,9 +103,8 @@ def _possible(
 
 def _default(space: Space, name: str, value: object) -> Config:
     """Find the valid configuration with the value nearest to the defaults."""
-    defaults = {key: item.default for key, item in space.hyperparameters.items()}
     # A generator of its own: the part of a space is the same in every study.
-    config = space.repair({**defaults, name: value}, np.random.default_rng(0), keep=(name,))
+    config = space.repair({**space.defaults, name: value}, np.random.default_rng(0), keep=(name,))
     if config[name] != value:
         raise InputError(f"{shown(value)} is forbidden altogether", key=name)
     return config

@@ -313,14 +313,8 @@ class Surrogate(Benchmark):
 
         It is the penalty once the run has failed.
         """
-        place = int(np.searchsorted(self.grid.steps, until, side="right")) - 1
-        if place < 0:
-            raise InputError(
-                f"{self.landscape.manifest.id} records nothing at or before step {until}",
-                key="until",
-            )
+        step = self._steps[self.last_recorded(until)]
         run = self.run(config, seed, role)
-        step = int(self.grid.steps[place])
         if run.status.failed and run.ended(step):
             return self._penalty
         reached = step if run.end is None else min(step, run.end)

@@ -131,7 +131,6 @@ def _active(space: Space, row: Mapping[str, object]) -> dict[str, object]:
 
     PBT files also list inactive ones.
     """
-    defaults = {name: item.default for name, item in space.hyperparameters.items()}
     # Conditions need all values, those with a default too.
-    active = space.active({**defaults, **row})
+    active = space.active({**space.defaults, **row})
     return {name: value for name, value in row.items() if name in active}
