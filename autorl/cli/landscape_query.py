@@ -160,8 +160,8 @@ def curve(source: Source, config_id: int, as_json: AsJson = False) -> None:
     Options:
         config_id: Configuration, as `best` and `top` name it.
     """
-    frame = load_landscape(source).curves(config_id)
-    show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
+    header, rows = load_landscape(source).curve_rows(config_id)
+    show_rows(header, rows, as_json=as_json)
 
 
 def top(

@@ -423,7 +423,7 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         values = dict(config)
         self._seed = int(values.pop("seed", self.full_run.seed))
         self._config = Config(values)
-        self._loaded.check(self.full_run.environment, set(values))
+        self._load(self.full_run.trainer).check(self.full_run.environment, set(values))
         self._parent = None
         self._fork = None
         self._reached = 0
@@ -435,10 +435,6 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
     @property
     def _load(self) -> Load:
         return functools.partial(from_folder, trainers.load, self.modules)
-
-    @property
-    def _loaded(self) -> trainers.Trainer:
-        return self._load(self.full_run.trainer)
 
     def _segment(self) -> Segment:
         self._until = self._next_cut()
@@ -460,10 +456,11 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
     def _next_cut(self) -> int:
         """Return the nominal step where the next iteration ends."""
         full_run = self.full_run
+        trainer = self._load(full_run.trainer)
         until: int = self._until if full_run.save else full_run.horizon
         while until < full_run.horizon:
             until = min(full_run.horizon, until + self.interval)
-            if self._loaded.align(self._config, until, full_run.environment) > self._reached:
+            if trainer.align(self._config, until, full_run.environment) > self._reached:
                 break
         return until
 

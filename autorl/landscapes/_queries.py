@@ -52,6 +52,15 @@ _SORTED_BY: Mapping[TableName, str] = {
     "segments": "run_id, from_step, segment",
 }
 
+_CURVES = (
+    "SELECT run_id, CAST(seed AS INTEGER) AS seed, seed_role, status, evals.* EXCLUDE (run_id) "
+    "FROM runs JOIN evals USING (run_id) WHERE config_id = ? ORDER BY runs.seed, run_id, step"
+)
+_FLAT = (
+    "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) "
+    "ORDER BY run_id, step"
+)
+
 
 class Measurement(NamedTuple):
     """An evaluation of a run.
@@ -201,16 +210,19 @@ class Queries:
 
     def curves(self, config_id: int) -> pd.DataFrame:
         """Return the evaluations of a configuration as stored, by seed and step."""
-        return self.frame(
-            "SELECT run_id, CAST(seed AS INTEGER) AS seed, seed_role, status, evals.* EXCLUDE "
-            "(run_id) FROM runs JOIN evals USING (run_id) WHERE config_id = ? "
-            "ORDER BY runs.seed, run_id, step",
-            [config_id],
-        )
+        return self.frame(_CURVES, [config_id])
+
+    def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return the names of the columns of `curves`, and its rows, without pandas."""
+        return self.ask(_CURVES, [config_id]).columns, self.rows(_CURVES, [config_id])
 
     def hyperparameters(self) -> pd.DataFrame:
         """Return the hyperparameters of each config_id."""
         return self.frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
+
+    def joined(self) -> pd.DataFrame:
+        """Return one row per evaluation, with its run and configuration."""
+        return self.frame(_FLAT)
 
     def flat_table(self, *, for_spreadsheets: bool = False) -> duckdb.DuckDBPyRelation:
         """Return one row per evaluation, the columns of its run first.
@@ -219,15 +231,11 @@ class Queries:
             for_spreadsheets: whether text that a spreadsheet would take for a formula, in a cell or
                 in the name of a column, begins with an apostrophe.
         """
-        query = (
-            "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) "
-            "ORDER BY run_id, step"
-        )
-        rows = self.ask(query)
+        rows = self.ask(_FLAT)
         if not for_spreadsheets:
             return rows
         cells = [_no_formula(*column) for column in zip(rows.columns, rows.types, strict=True)]
-        return self.ask(f"SELECT {', '.join(cells)} FROM ({query})")
+        return self.ask(f"SELECT {', '.join(cells)} FROM ({_FLAT})")
 
     # Configurations.
 

@@ -61,6 +61,9 @@ class Dataset:
         self.manifest = self._study.manifest if self._study else Manifest.read(self.path)
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self.path),)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.manifest.id!r}, {dict(self.manifest.rows)})"
 
@@ -332,10 +335,20 @@ class Dataset:
             self.config(config_id)
         return curves
 
+    def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Give the columns and rows of `curves`, without pandas.
+
+        Raises:
+            InputError: there is no such configuration.
+        """
+        columns, rows = self.queries.curve_rows(config_id)
+        if not rows:
+            self.config(config_id)
+        return columns, rows
+
     def to_pandas(self) -> pd.DataFrame:
         """Give one row per evaluation, with its run and configuration."""
-        frame: pd.DataFrame = self.queries.flat_table().df()
-        return frame
+        return self.queries.joined()
 
     @cached_property
     def _configs(self) -> pd.DataFrame:

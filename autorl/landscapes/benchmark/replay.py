@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -32,11 +32,10 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import Grid, carry_forward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 LookUp: TypeAlias = Literal["exact", "nearest"]
-LOOK_UPS: tuple[str, ...] = get_args(LookUp)
 _REMEMBERED = 100_000  # configurations whose row is kept
 
 
@@ -161,13 +160,7 @@ class Benchmark:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes get the folder's name: the arrays and the forest would be copied to each.
-        return _reopened, (type(self), str(self.landscape.path), self._options)
-
-
-def _reopened(
-    kind: Callable[..., Benchmark], folder: str, options: Mapping[str, object]
-) -> Benchmark:
-    return kind(Dataset(folder), **options)
+        return partial(type(self), **self._options), (self.landscape,)
 
 
 class Replay(Benchmark):
@@ -185,8 +178,9 @@ class Replay(Benchmark):
     def __init__(
         self, landscape: Dataset, lookup: LookUp = "nearest", wrap_seeds: bool = False
     ) -> None:
-        if lookup not in LOOK_UPS:
-            raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
+        if lookup not in get_args(LookUp):
+            message = f"expected {' or '.join(get_args(LookUp))}, got {lookup!r}"
+            raise InputError(message, key="lookup")
         super().__init__(landscape, lookup=lookup, wrap_seeds=wrap_seeds)
         self.lookup = lookup
         self.wrap_seeds = wrap_seeds
