@@ -32,7 +32,7 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import Grid, carry_forward
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 LookUp: TypeAlias = Literal["exact", "nearest"]
@@ -160,7 +160,8 @@ class Benchmark:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes get the folder's name: the arrays and the forest would be copied to each.
-        return partial(type(self), **self._options), (self.landscape,)
+        kind: Callable[..., Benchmark] = type(self)
+        return partial(kind, **self._options), (self.landscape,)
 
 
 class Replay(Benchmark):
