@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from autorl.cli.options import Folder, say
@@ -17,21 +18,24 @@ def export(
     seed: int | None = None,
     proposal: int | None = None,
     replace: bool = False,
+    adapter: bool = False,
 ) -> None:
     """Write a trained model for other programs.
 
     For an agent it is a zip that Stable-Baselines3 loads, hyperparameters of the run included, and
     the statistics of its normalisation beside it. For an RLHF study it is a folder that
-    transformers reads with from_pretrained, model and tokenizer.
+    transformers reads with from_pretrained, model and tokenizer. A LoRA adapter is merged into the
+    model that it is for.
 
     Options:
         model: What to write: a file, of RLHF a new folder; default model.zip, of RLHF model.
         seed: Of which training seed; default the median by test score.
         proposal: Of which proposal; default the incumbent.
         replace: Replace a zip of this name.
+        adapter: Write a LoRA adapter alone.
     """
     with closing(open_view(folder)) as view:
-        say(write_model(view, model, seed, proposal, replace=replace))
+        say(write_model(view, model, seed, proposal, replace=replace, adapter=adapter))
 
 
 def write_model(
@@ -41,6 +45,7 @@ def write_model(
     proposal: int | None,
     *,
     replace: bool = False,
+    adapter: bool = False,
 ) -> str:
     """Write the model of a proposal trained with a seed.
 
@@ -58,9 +63,11 @@ def write_model(
     steps = steps_of(view.record, number, model.checkpoint)
     # One that was exchanged may load, and would be exported under the score of another.
     with whole(view.record, model.checkpoint) as on_this_machine:
-        written = model.trainer.export_model(
-            on_this_machine, target or Path(model.trainer.model_name), replace=replace
+        trainer = model.trainer
+        write = (
+            trainer.export_adapter if adapter else partial(trainer.export_model, replace=replace)
         )
+        written = write(on_this_machine, target or Path(trainer.model_name))
     files = " and ".join(str(path) for path in (written.path, *written.beside))
     holds = f" with {written.hyperparameters}" if written.hyperparameters else ""
     lines = [

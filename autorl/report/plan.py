@@ -448,7 +448,8 @@ def _sizes(spec: Spec, load: Load) -> tuple[tuple[str, str], ...]:
     """Collect what trainers say of checkpoints and evaluations, each line once."""
     environment = spec.environment.resolve()
     loaded = [load(trainer) for trainer in spec.trainers.values()]
-    sizes = [trainer.sizes(environment, spec.fidelity.episodes).items() for trainer in loaded]
+    asked = (environment, spec.fidelity.episodes, spec.search_space.names)
+    sizes = [trainer.sizes(*asked).items() for trainer in loaded]
     return tuple(dict.fromkeys(row for rows in sizes for row in rows))
 
 

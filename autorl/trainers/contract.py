@@ -211,7 +211,9 @@ class Trainer:
         """Say what a reader must know of the user's data, in lines."""
         return ()
 
-    def sizes(self, environment: EnvironmentSpec, episodes: int) -> Mapping[str, str]:
+    def sizes(
+        self, environment: EnvironmentSpec, episodes: int, hyperparameters: Collection[str]
+    ) -> Mapping[str, str]:
         """Say what a checkpoint takes, and an evaluation of `episodes`."""
         return {}
 
@@ -248,6 +250,10 @@ class Trainer:
             InputError: there are no models, or one of the files is there already.
         """
         raise InputError("this trainer has no models to export", key="trainer")
+
+    def export_adapter(self, checkpoint: Checkpoint, target: str | Path) -> ExportedModel:
+        """Write the adapter of a checkpoint alone."""
+        raise InputError("this trainer has no adapters to export", key="--adapter")
 
     def load_model(self, checkpoint: Checkpoint) -> Any:
         """Load the model of a checkpoint.

@@ -290,7 +290,7 @@ class TRLInfo(RLHFInfo):
     needs = ("torch", "trl", "transformers", "datasets")
     # With several, transformers would train copies side by side: another batch size.
     most_gpus: int | None = 1
-    trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
+    trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo", "trl/gspo": "trl/grpo"}
 
     def defaults(self) -> Mapping[str, object]:
         from autorl.trainers.trl.settings import DEFAULTS

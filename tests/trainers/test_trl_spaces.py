@@ -16,7 +16,8 @@ from autorl.trainers.trl.methods import find
 from autorl.trainers.trl.settings import Settings
 
 ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
-METHODS = {"simpo": "cpo"}  # where the space is not named after the trainer
+METHODS = {"simpo": "cpo", "gspo": "grpo"}  # where the space is not named after the trainer
+METHODS |= {f"{name}-lora": name for name in ("rloo", "grpo", "dpo")}
 SPACES = sorted(path.stem for path in ROOT.glob("*.yaml"))
 OWN = sorted(path.stem for path in (ROOT.parent / "rlhf").glob("*.yaml"))
 TINY = [name for name in SPACES if name.endswith("-tiny")]
@@ -60,7 +61,7 @@ def test_trl_takes_every_configuration(name, tmp_path):
         assert arguments.per_device_train_batch_size == config["per_device_train_batch_size"]
 
 
-@pytest.mark.parametrize("name", [name for name in SPACES if name not in (*TINY, "ppo", "simpo")])
+@pytest.mark.parametrize("name", [name for name in SPACES if name not in (*TINY, *METHODS, "ppo")])
 def test_defaults_are_those_of_trl(name):
     _, config_class = find(name).classes()
     own = vars(config_class(output_dir="unused", use_cpu=True, bf16=False))
@@ -86,3 +87,11 @@ def test_configurations_of_it_train(name):
         outcome = train(segment(method, task, config, 2, None, {"guard": 0}, episodes=8, seed=0))
         assert outcome.status is Status.DONE, outcome.message
         assert {key: outcome.applied[key] for key in config} == dict(config)
+
+
+@pytest.mark.parametrize("name", ["rloo", "grpo", "dpo"])
+def test_the_rate_of_an_adapter_is_ten_times_that_of_the_whole_model(name):
+    for tiny in ("", "-tiny"):
+        whole, adapter = (load_space(f"trl/{name}{lora}{tiny}").default() for lora in ("", "-lora"))
+        assert adapter["learning_rate"] == pytest.approx(10 * whole["learning_rate"])
+        assert adapter.keys() - whole.keys() == {"lora.r", "lora.alpha"}

@@ -20,6 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's library is i
 # not *.bin: the same weights again, pickled
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """What `from_pretrained` reads of a model, weights in one format."""
+ADAPTER = "adapter_config.json"
+"""The file that says of a folder that it has an adapter, not a model."""
 
 
 def offline() -> bool:
@@ -69,14 +71,37 @@ def missing(what: str, source: str, key: str) -> InputError:
     )
 
 
-def load_policy(folder: Path) -> Any:
-    """Load the language model of a folder, in single precision."""
+def load_policy(folder: Path, *, nf4: bool = False) -> Any:
+    """Load a folder's language model in single precision or four bits."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     _lock_bars()
     # transformers 5 would keep the precision of the file: bfloat16 loses small steps of Adam
-    return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    options: dict[str, Any] = {"local_files_only": True, "dtype": torch.float32}
+    if nf4:
+        four_bits: Any = BitsAndBytesConfig
+        options["quantization_config"] = four_bits(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    return AutoModelForCausalLM.from_pretrained(folder, **options)
+
+
+def load_merged(folder: Path, *, nf4: bool = False) -> Any:
+    """Load a folder's adapter, merged into its base.
+
+    Raises:
+        InputError: the base is not there.
+    """
+    from peft import PeftConfig, PeftModel
+
+    adapter = PeftConfig.from_pretrained(folder)
+    base = Path(adapter.base_model_name_or_path)
+    if not base.is_dir():
+        raise InputError(f"the model that the adapter is for, {base}, is not there: `--adapter`")
+    of_rewards = adapter.task_type == "SEQ_CLS"
+    model = load_reward_model(base, 1) if of_rewards else load_policy(base, nf4=nf4)
+    # merged in four bits it would be rounded to another model than the one that was scored
+    model = model.dequantize() if nf4 else model
+    return PeftModel.from_pretrained(model, folder).merge_and_unload()
 
 
 def _lock_bars() -> None:

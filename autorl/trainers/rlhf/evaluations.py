@@ -153,8 +153,9 @@ class LanguageRun(Course):
     def _measures(self, policy: PreTrainedModel, step: int) -> dict[str, float]:
         segment = self.segment
         built = self.built
-        # TRL moves the policy to the GPU, and nobody moves ours
-        self.reference.to(policy.device)
+        # TRL moves the policy to the GPU, and nobody moves ours; an adapter has it inside
+        if self.reference is not None:
+            self.reference.to(policy.device)
         if not self.trainer.policies:
             (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
             return reward_measures(

@@ -21,7 +21,9 @@ from autorl.store.outputs import free_output
 from autorl.trainers.contract import ExportedModel, FixedValue, Trainer
 from autorl.trainers.language.contract import Built, Task, without_instance
 from autorl.trainers.language.models import (
+    ADAPTER,
     FILES,
+    load_merged,
     load_policy,
     load_reward_model,
     load_shape,
@@ -33,7 +35,7 @@ from autorl.trainers.language.rewards import options as reward_options
 from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.rewards.user_signals import same_sources
 from autorl.trainers.language.tasks import build, task, tasks
-from autorl.trainers.saved_state import STATE
+from autorl.trainers.saved_state import STATE, read
 from autorl.trainers.shared import train_metric
 
 _CONFIG = "config.json"
@@ -148,7 +150,7 @@ class RLHFTrainer(Trainer):
     @property
     def defaults(self) -> dict[str, Any]:
         """Hyperparameters given as options."""
-        return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
+        return _hyperparameters(self.kwargs)
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         """Return what its options fix.
@@ -242,7 +244,9 @@ class RLHFTrainer(Trainer):
     def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
         return find_task(environment).notes(without_instance(environment.kwargs))
 
-    def sizes(self, environment: EnvironmentSpec, episodes: int) -> Mapping[str, str]:
+    def sizes(
+        self, environment: EnvironmentSpec, episodes: int, hyperparameters: Collection[str]
+    ) -> Mapping[str, str]:
         built = build_task(environment)
         config, count = load_shape(built.reference)
         encoded = load_tokenizer(built.reference)(list(built.held_out))["input_ids"]
@@ -250,9 +254,11 @@ class RLHFTrainer(Trainer):
         with bounded(self.memory):
             at_once = sequences_at_once(config, width)
         size = 4 * count / 2**20
+        saved = f"about {self.saved * size:,.1f} MiB, of a test seed {size:,.1f} (the weights)"
+        if any("lora." in name for name in (*hyperparameters, *self.defaults)):
+            saved = "the adapter and its optimizer"
         return {
-            "a checkpoint": f"about {self.saved * size:,.1f} MiB, of a test seed {size:,.1f} (the "
-            f"weights); {counted(count, 'parameter', form=',')}",
+            "a checkpoint": f"{saved}; {counted(count, 'parameter', form=',')}",
             "an evaluation": f"{min(at_once, episodes)} of {episodes} completions at once, up to "
             f"{width} tokens each with prompts, within {self.memory:g} GiB beside the weights",
         }
@@ -326,7 +332,8 @@ class RLHFTrainer(Trainer):
 
         It is a language model (`AutoModelForCausalLM`), or from `trl/reward` a sequence classifier
         (`AutoModelForSequenceClassification`): configuration, weights as safetensors, tokenizer and
-        generation configuration. The folder appears whole or not at all.
+        generation configuration. An adapter is merged into its base. The folder appears whole or
+        not at all.
 
         Args:
             checkpoint: of a trainer of language models.
@@ -337,57 +344,86 @@ class RLHFTrainer(Trainer):
             InputError: something has this name, it is the name of a file, it cannot be written, or
                 the checkpoint is of another trainer.
         """
-        folder = Path(target)
-        files = model_files(checkpoint)
         if replace:
             raise InputError(
                 "a model that is a folder replaces nothing: give another name", key="--replace"
             )
-        if folder.suffix.lower() in _ARCHIVES:
-            raise InputError(
-                "a language model is a folder, as transformers writes and reads it, and no "
-                f"{folder.suffix} file: expected a name such as "
-                f"{folder.with_suffix('').name or 'model'}",
-                file=str(folder),
-            )
-        free_output(folder)
-        # beside the target: a rename is atomic on one file system alone
-        scratch = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            scratch.mkdir()
+        files = model_files(checkpoint)
+        adapted = Path(checkpoint.path, ADAPTER) in files
+        with _new_folder(Path(target)) as folder:
+            if adapted:
+                self.load_model(checkpoint).save_pretrained(folder)
             for path in files:
-                shutil.copyfile(path, scratch / path.name)
+                if not path.name.startswith("adapter_"):
+                    shutil.copyfile(path, folder / path.name)
             # TRL switches the cache of keys and values off to train; that is not the model's
-            config = json.loads((scratch / _CONFIG).read_text(encoding="utf-8"))
+            config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
             config.pop("use_cache", None)
-            (scratch / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-            sync_tree(scratch)
-            # fails where a file, or a folder that is not empty, has come meanwhile
-            scratch.rename(folder)
-        # an interrupt leaves nothing behind either
-        except BaseException as error:
-            shutil.rmtree(scratch, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise InputError(
-                    f"cannot be written ({error.strerror})", file=str(folder)
-                ) from error
-            raise
-        return ExportedModel(folder, "transformers, from_pretrained: model and tokenizer")
+            (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        kind = "transformers, from_pretrained: model and tokenizer"
+        return ExportedModel(Path(target), kind)
+
+    def export_adapter(self, checkpoint: Checkpoint, target: str | Path) -> ExportedModel:
+        """Copy a checkpoint's adapter and its tokenizer to a folder for peft.
+
+        Raises:
+            InputError: as `export_model` does, or the checkpoint has a whole model.
+        """
+        files = model_files(checkpoint)
+        if Path(checkpoint.path, ADAPTER) not in files:
+            raise InputError("the model was trained whole: it has no adapter", key="--adapter")
+        with _new_folder(Path(target)) as folder:
+            for path in files:
+                shutil.copyfile(path, folder / path.name)
+        kind = "peft, PeftModel.from_pretrained(base, folder): adapter and tokenizer"
+        return ExportedModel(Path(target), kind)
 
     def load_model(self, checkpoint: Checkpoint) -> Any:
         """Load a language model or a classifier in single precision.
 
-        It is of transformers' own class.
+        It is of transformers' own class, and has an adapter merged into it.
         """
-        model_files(checkpoint)
         folder = Path(checkpoint.path)
+        if folder / ADAPTER in model_files(checkpoint):
+            return load_merged(folder, nf4="lora.base" in read(folder / STATE)["values"])
         (architecture,) = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))[
             "architectures"
         ]
         if architecture.endswith("ForSequenceClassification"):
             return load_reward_model(folder)
         return load_policy(folder)
+
+
+@contextmanager
+def _new_folder(target: Path) -> Iterator[Path]:
+    """Make a folder that appears whole or not at all.
+
+    Raises:
+        InputError: something has this name, it is the name of a file, or it cannot be written.
+    """
+    if target.suffix.lower() in _ARCHIVES:
+        raise InputError(
+            "a language model is a folder, as transformers writes and reads it, and no "
+            f"{target.suffix} file: expected a name such as {target.with_suffix('').name}",
+            file=str(target),
+        )
+    free_output(target)
+    # beside the target: a rename is atomic on one file system alone
+    scratch = target.with_name(f".tmp-{target.name}-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir()
+        yield scratch
+        sync_tree(scratch)
+        # fails where a file, or a folder that is not empty, has come meanwhile
+        scratch.rename(target)
+    # an interrupt leaves nothing behind either
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError):
+            message = f"cannot be written ({error.strerror})"
+            raise InputError(message, file=str(target)) from error
+        raise
 
 
 def model_files(checkpoint: Checkpoint) -> list[Path]:
@@ -397,10 +433,10 @@ def model_files(checkpoint: Checkpoint) -> list[Path]:
         InputError: it is no checkpoint of a trainer of language models.
     """
     folder = Path(checkpoint.path)
-    # `rlhf/ppo` and TRL write both
-    if not (folder / STATE).is_file() or not (folder / _CONFIG).is_file():
-        raise InputError(f"{checkpoint.path} is not a checkpoint of a trainer of language models")
     files = {path for pattern in FILES for path in folder.glob(pattern)}
+    # `rlhf/ppo` and TRL write both
+    if not (folder / STATE).is_file() or not files & {folder / _CONFIG, folder / ADAPTER}:
+        raise InputError(f"{checkpoint.path} is not a checkpoint of a trainer of language models")
     return sorted(files - {folder / "trainer_state.json"})
 
 
@@ -414,9 +450,19 @@ def all_values(
         config: hyperparameters by name.
         defaults: of this package, under the trainer's own.
     """
-    options = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+    options = _hyperparameters(trainer.kwargs)
     # those of the configuration come first, for readers
     return Config({**config, **defaults, **options, **config})
+
+
+def _hyperparameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters among options, those of `lora` by their whole names."""
+    values = {name: value for name, value in options.items() if name not in OPTIONS}
+    of_lora = values.pop("lora", {})
+    if not isinstance(of_lora, Mapping):
+        message = f"expected options of LoRA such as {{r: 16}}, got {of_lora!r}"
+        raise InputError(message, key="trainer.kwargs.lora")
+    return values | {f"lora.{name}": value for name, value in of_lora.items()}
 
 
 def find_task(environment: EnvironmentSpec) -> Task:

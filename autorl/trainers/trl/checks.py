@@ -20,6 +20,7 @@ from autorl.trainers.language.contract import Built
 from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 from autorl.trainers.shared import base_name
+from autorl.trainers.trl import lora
 from autorl.trainers.trl.data_sets import data_set
 from autorl.trainers.trl.losses import LOSSES_WITH, unused
 from autorl.trainers.trl.methods import Method
@@ -59,6 +60,7 @@ def check_values(method: Method, own: Mapping[str, object], config: Mapping[str,
         takers = ", ".join(sorted(LOSSES_WITH[name][1]))
         loss = own.get("loss_type", "sigmoid")
         raise InputError(f"the loss {loss!r} does not take it, but {takers}", key=name)
+    lora.check(settings.values)
     if settings.values.get("use_vllm") and importlib.util.find_spec("vllm") is None:
         raise InputError("vLLM is not installed", key="use_vllm")
     with warnings.catch_warnings():
@@ -144,7 +146,8 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
     allowed |= {"sft_weight"} if method.name == "dpo" else set()
     allowed |= {"gamma_ratio"} if method.name == "cpo" else set()
-    allowed |= {"use_kl"} if method.grouped else set()
+    allowed |= {"use_kl", "max_ratio"} if method.grouped else set()
+    allowed |= lora.NAMES
     for name in names:
         base = base_name(name)
         if base in _RESERVED:

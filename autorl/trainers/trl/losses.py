@@ -12,6 +12,7 @@ _MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair
 _OF_LOG_RATIOS = "sigmoid sigmoid_norm ipo exo_pair robust discopop"
 LOSSES_WITH: Mapping[str, tuple[Callable[[Iterable[bool]], bool], frozenset[str]]] = {
     "sft_weight": (any, frozenset({"sft"})),
+    "max_ratio": (any, frozenset({"cispo"})),
     "gamma_ratio": (any, frozenset({"simpo", "alphapo"})),
     "f_divergence_type": (all, frozenset(f"{_OF_LOG_RATIOS} hinge sft".split())),
     # TRL 1.16 refuses it for the two of AOT, and crashes in the backward pass of hinge and SFT

@@ -53,7 +53,8 @@ _OPTIMIZER = (
 """What is set on the restored optimizer."""
 _LOSS: Mapping[str, tuple[str, ...]] = {
     "prompts": (
-        *("beta", "epsilon", "epsilon_high", "delta", "loss_type", "importance_sampling_level"),
+        *("beta", "epsilon", "epsilon_high", "max_ratio", "delta", "loss_type"),
+        *("importance_sampling_level",),
         *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
         *("reward_clip_range", "normalize_advantages", "scale_rewards"),
         *("entropy_coef", "top_entropy_quantile"),
@@ -147,7 +148,7 @@ class Method:
     def changes(self) -> dict[str, Change]:
         """How a continued run may change each hyperparameter, parts of schedules included."""
         changes: dict[str, Change] = dict.fromkeys(_OPTIMIZER, "apply")
-        changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
+        changes |= dict.fromkeys((*_LOSS[self.data], "lora.dropout"), "rebuild")
         if self.subclass:
             configs = (self.classes()[1], self._classes()[1])
             fields, of_trl = (made.__dataclass_fields__.keys() for made in configs)

@@ -27,6 +27,7 @@ from autorl.trainers.language.ppo.terms import kl_estimate, masked_mean
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun, is_finite
 from autorl.trainers.rlhf.trainer import RLHFTrainer
+from autorl.trainers.trl import lora
 from autorl.trainers.trl.data_sets import data_set, sequence_tokens
 from autorl.trainers.trl.live_values import read_back, write
 from autorl.trainers.trl.methods import Method
@@ -133,8 +134,8 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         trainer_class, _ = method.classes()
         # before the model: a new head of a reward model is drawn from the global stream
         seed_global(seed)
+        adapter = lora.adapter(method, self.values)
         values: dict[str, Any] = {
-            "model": load_model(reference, method),
             "args": arguments,
             "train_dataset": data_set(method, self.built),
             "processing_class": load_tokenizer(reference),
@@ -142,11 +143,30 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         }
         if method.online:
             values["reward_funcs"] = [self.reward]
+        if adapter is not None and self.trainer.policies:
+            nf4 = "lora.base" in self.values
+            values["model"] = load_policy(reference, nf4=True) if nf4 else self.reference
+            # the base of the adapter, which stays as it is
+            self.reference = None
+        else:
+            values["model"] = load_model(reference, method)
         # DPO and KTO take one; GRPO and RLOO load it from the path of the policy
-        if "ref_model" in inspect.signature(trainer_class.__init__).parameters:
+        if adapter is not None:
+            values["peft_config"] = adapter
+        elif "ref_model" in inspect.signature(trainer_class.__init__).parameters:
             values["ref_model"] = load_model(reference, method)
         fork = seed if self.segment.fork is not None else None
-        self.trl = _segmented(trainer_class, method, self.reward, fork)(**values)
+        kind = _segmented(trainer_class, method, self.reward, fork)
+        try:
+            self.trl = kind(**values)
+        except ValueError as error:
+            if adapter is None:
+                raise
+            raise InputError(str(error).splitlines()[0], key="lora.target_modules") from error
+        # on four bits TRL trains it in bfloat16, and peft continues it in single precision
+        for weight in self.policy.parameters() if adapter is not None else ():
+            if weight.requires_grad:
+                weight.data = weight.data.float()
         # known only to a trainer that is built
         self.reward.ends = frozenset(getattr(self.trl, "eos_token_ids", ()))
         # transformers prints logs by it where there is no progress bar

@@ -18,7 +18,7 @@ from autorl.trainers.trl.methods import Method
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
 """Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
 
-_OURS = ("sft_weight", "gamma_ratio", "use_kl")
+_OURS = ("sft_weight", "gamma_ratio", "use_kl", "max_ratio")
 """Hyperparameters that are none of TRL's; `Settings.translated` says them in its words."""
 OF_TASK = ("max_completion_length", "max_new_tokens")
 """What TRL's methods call the most tokens of a completion: the task's."""
@@ -142,6 +142,8 @@ class Settings:
             translated["loss_weights"] = values.get("loss_weights") or list(weights.values())
         if values.get("use_kl") is False:
             translated["beta"] = 0.0
+        if "max_ratio" in values:  # of CISPO; to other losses it is a distance from 1
+            translated["epsilon_high"] = values["max_ratio"]
         if "gamma_ratio" in values:  # SimPO's margin is a fraction of beta
             translated["simpo_gamma"] = values["gamma_ratio"] * values["beta"]
         return translated
