@@ -67,6 +67,15 @@ class TestDPO(TrainerConformance):
     )
 
 
+class TestAdapter(TrainerConformance):
+    case = case(
+        "trl/rloo",
+        {"learning_rate": 1e-2, "beta": 0.5, "lora.r": 4, "lora.dropout": 0.0} | GROUPS,
+        {"learning_rate": 3e-3, "beta": 0.1, "lora.r": 4, "lora.dropout": 0.1} | GROUPS,
+        ("lora.r", 2),
+    )
+
+
 class TestReward(TrainerConformance):
     case = case(
         "trl/reward",

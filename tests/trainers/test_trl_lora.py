@@ -83,10 +83,13 @@ def test_a_run_that_is_cut_ends_with_the_adapter_of_one_that_is_not(name, task, 
 
 def test_options_of_a_mapping_are_those_of_names_with_a_dot(task, tmp_path):
     spec = TrainerSpec("trl/dpo", freeze({"lora": {"r": 2, "target_modules": ["q_proj"]}}))
-    assert load(spec).defaults == {"lora.r": 2, "lora.target_modules": ["q_proj"]}
-    given = adapted("dpo", task, None, options={"lora": {"target_modules": ["nothing"]}})
-    with pytest.raises(InputError, match=r"lora.target_modules: Target modules .*nothing"):
-        train(given)
+    assert load(spec).defaults == {"lora.r": 2, "lora.target_modules": ("q_proj",)}
+    load(spec).check(task, ())
+    spec = TrainerSpec("trl/dpo", freeze({"lora": {"target_modules": ["nothing"]}}))
+    with pytest.raises(InputError, match=r"kwargs.lora.target_modules: Target modules .*nothing"):
+        load(spec).check(task, ())
+    with pytest.raises(InputError, match=r"lora.target_modules: .*lm_head"):
+        train(adapted("dpo", task, None, options={"lora": {"target_modules": ["lm_head"]}}))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -93,15 +94,18 @@ def load_merged(folder: Path, *, nf4: bool = False) -> Any:
     """
     from peft import PeftConfig, PeftModel
 
-    adapter = PeftConfig.from_pretrained(folder)
+    adapter = PeftConfig.from_pretrained(str(folder))
     base = Path(adapter.base_model_name_or_path)
     if not base.is_dir():
         raise InputError(f"the model that the adapter is for, {base}, is not there: `--adapter`")
     of_rewards = adapter.task_type == "SEQ_CLS"
-    model = load_reward_model(base, 1) if of_rewards else load_policy(base, nf4=nf4)
-    # merged in four bits it would be rounded to another model than the one that was scored
-    model = model.dequantize() if nf4 else model
-    return PeftModel.from_pretrained(model, folder).merge_and_unload()
+    with warnings.catch_warnings():
+        # peft's own use of names transformers is renaming
+        warnings.simplefilter("ignore", FutureWarning)
+        model = load_reward_model(base, 1) if of_rewards else load_policy(base, nf4=nf4)
+        # merged in four bits it would be rounded to another model than the one that was scored
+        model = model.dequantize() if nf4 else model
+        return PeftModel.from_pretrained(model, folder).merge_and_unload()
 
 
 def _lock_bars() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from autorl.core.numbers import check_number
@@ -34,6 +35,20 @@ def adapter(method: Method, values: Mapping[str, Any]) -> Any:
     kind = "SEQ_CLS" if method.data == "ranking" else "CAUSAL_LM"
     # peft's own default are the matrices of attention alone
     return LoraConfig(**{"target_modules": "all-linear", "task_type": kind, **fields})
+
+
+def check_modules(method: Method, values: Mapping[str, Any], folder: Path) -> None:
+    """Raise `InputError` for modules that the model of a folder does not have."""
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+        try:
+            get_peft_model(model, adapter(method, values))
+        except ValueError as error:
+            raise InputError(str(error), key="trainer.kwargs.lora.target_modules") from error
 
 
 def check(values: Mapping[str, Any]) -> None:

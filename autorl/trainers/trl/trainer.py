@@ -29,6 +29,7 @@ from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
 from autorl.trainers.shared import check_start
 from autorl.trainers.trl.checks import check_hyperparameters, check_values
 from autorl.trainers.trl.data_sets import check_lengths
+from autorl.trainers.trl.lora import check_modules
 from autorl.trainers.trl.methods import Method, find
 from autorl.trainers.trl.settings import Settings
 
@@ -66,6 +67,8 @@ class TRLTrainer(RLHFTrainer):
         most = self.defaults.get("max_length")
         if most is not None and self.defaults.get("truncation_mode") != "keep_end":
             check_lengths(self.method, build_task(environment), most)
+        if "lora.target_modules" in self.defaults:
+            check_modules(self.method, self.defaults, build_task(environment).reference)
 
     def check_names(self, names: Collection[str]) -> None:
         check_hyperparameters(self.method, names, cuda=self.device == "cuda")
