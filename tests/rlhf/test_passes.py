@@ -157,10 +157,12 @@ def test_the_option_is_a_number_and_the_dry_run_says_what_it_gives():
     with pytest.raises(InputError, match=r"expected a number of at least 0.01, got 'all'"):
         load(TrainerSpec("trl/rloo", FrozenMap(evaluation_memory_gb="all")))
     trainer = load(TrainerSpec("trl/rloo", FrozenMap(evaluation_memory_gb=0.01)))
-    sizes = trainer.sizes(EnvironmentSpec("letters-goldproxy"), 256)
+    sizes = trainer.sizes(EnvironmentSpec("letters-goldproxy"), 256, ["beta"])
     assert sizes["a checkpoint"] == (
         "about 1.0 MiB, of a test seed 0.3 (the weights); 85,824 parameters"
     )
+    adapted = trainer.sizes(EnvironmentSpec("letters-goldproxy"), 256, ["lora.r"])
+    assert adapted["a checkpoint"] == "the adapter and its optimizer; 85,824 parameters"
     assert sizes["an evaluation"].startswith("163 of 256 completions at once, up to 14 tokens each")
 
 

@@ -38,7 +38,7 @@ def adapter(method: Method, values: Mapping[str, Any]) -> Any:
 
 
 def check_modules(method: Method, values: Mapping[str, Any], folder: Path) -> None:
-    """Raise `InputError` for modules that the model of a folder does not have."""
+    """Raise `InputError` for modules that a folder's model has not."""
     import torch
     from peft import get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM
