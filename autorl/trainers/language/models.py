@@ -9,7 +9,6 @@ import hashlib
 import os
 import warnings
 from pathlib import Path
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.types import InputError
@@ -77,7 +76,6 @@ def load_policy(folder: Path, *, nf4: bool = False) -> Any:
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-    _lock_bars()
     # transformers 5 would keep the precision of the file: bfloat16 loses small steps of Adam
     options: dict[str, Any] = {"local_files_only": True, "dtype": torch.float32}
     if nf4:
@@ -108,16 +106,6 @@ def load_merged(folder: Path, *, nf4: bool = False) -> Any:
         return PeftModel.from_pretrained(model, folder).merge_and_unload()
 
 
-def _lock_bars() -> None:
-    """Give progress bars a lock within this process.
-
-    Their own is a semaphore, and a worker that is ended leaves it behind with a warning.
-    """
-    from tqdm import tqdm
-
-    tqdm.set_lock(RLock())
-
-
 def load_shape(folder: Path) -> tuple[Any, int]:
     """Return the configuration of a folder's model, and its number of parameters."""
     import torch
@@ -136,7 +124,6 @@ def load_reward_model(folder: Path, labels: int | None = None) -> Any:
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    _lock_bars()
     head = {} if labels is None else {"num_labels": labels}
     model: Any = AutoModelForSequenceClassification.from_pretrained(
         folder, local_files_only=True, dtype=torch.float32, **head

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 
 from autorl.core.numbers import check_number
 from autorl.core.shipped import cache_folder
@@ -65,6 +66,10 @@ def build(name: str, kwargs: Mapping[str, object], folder: Path | None = None) -
 def _built(
     name: str, instance: int, options: tuple[tuple[str, object], ...], folder: Path
 ) -> Built:
+    from tqdm import tqdm
+
+    # Its own lock is a semaphore, which a worker that is ended leaves behind with a warning.
+    tqdm.set_lock(RLock())
     return task(name, dict(options)).build(instance, folder, **dict(options))
 
 
