@@ -22,6 +22,7 @@ from autorl.report.learning import (
     lengths_of,
     proxy_blocks,
     seeds_chart,
+    training_blocks,
 )
 from autorl.report.live import watched
 from autorl.report.pages.document import (
@@ -96,6 +97,7 @@ def study_sections(
             Section("seeds", "Seeds", _seeds(view, result)),
             Section("population", "Population", population_blocks(view.record, best)),
             Section("proxy", "Proxy and gold", proxy_blocks(view.record, result)),
+            Section("updates", "Training of the incumbent", training_blocks(view.record, result)),
             Section("front", "Front", _front(view, result)),
             Section("hyperparameters", "Hyperparameters", _hyperparameters(view, result, fits)),
         ]

@@ -315,6 +315,22 @@ def proxy_blocks(record: StudyRecord, result: Result) -> list[Block]:
     return [Row(drawn)] if drawn else []
 
 
+def training_blocks(record: StudyRecord, result: Result) -> list[Block]:
+    """Draw what the updates of the incumbent measured, on tuning seeds."""
+    drawn = []
+    for metric in record.tables.metrics_of_training():
+        steps, values = common_values(
+            curves_of(record, result.incumbent.proposal, metric, "tuning")
+        )
+        if values.size:
+            band = (values.min(axis=0), values.max(axis=0))
+            line = Line("mean of tuning seeds", steps, values.mean(axis=0), band)
+            x = Axis(record.spec.steps, limits=(0.0, None))
+            about = "The incumbent, from the smallest to the largest seed."
+            drawn.append(Figure(Chart(metric, about, x, Axis(metric), (line,)), metric))
+    return [Row(drawn[first : first + 3]) for first in range(0, len(drawn), 3)]
+
+
 def _by_step(record: StudyRecord, result: Result, metrics: tuple[str, str]) -> Chart | None:
     """Draw both rewards of the incumbent by step.
 

@@ -307,7 +307,7 @@ def _add_segment(connection: sqlite3.Connection, seq: int, event: SegmentEnded) 
     )
     reports = [
         (place.run_id, report.step, metric, value)
-        for report in outcome.reports
+        for report in (*outcome.reports, *outcome.updates)
         for metric, value in report.metrics.items()
     ]
     reductions = [(place.run_id, *row) for row in event.reductions or ()]

@@ -291,6 +291,11 @@ class StudyTables(EventLog):
         rows = self._query("SELECT run_id, step, metric, value FROM reports")
         return list(map(EvaluationRow._make, rows))
 
+    def metrics_of_training(self) -> list[str]:
+        """List the metrics of updates (`train_*`), sorted."""
+        rows = self._query("SELECT DISTINCT metric FROM reports WHERE metric GLOB 'train_*'")
+        return sorted(name for (name,) in rows)
+
     def training_by(self, column: str) -> dict[str, Training]:
         """Add up what runs took, by their `seed_role` or `algorithm`.
 

@@ -157,15 +157,18 @@ class Course:
 
     Attributes:
         reports: the evaluations so far, all finite, in step order.
+        updates: metrics of training at steps that are not evaluated.
         problem: what is not finite, in words; empty while all is well.
     """
 
     def __init__(self, segment: Segment, report: Callable[[Report], None]) -> None:
         self.segment = segment
         self.reports: list[Report] = []
+        self.updates: list[Report] = []
         self.problem = ""
         self._report = report
         self._pending = list(segment.evaluate_at)
+        self._told = 0  # updates that were reported
         self._clock = Clock()
 
     def due(self, reached: float, align: Callable[[int], int] = int) -> list[int]:
@@ -191,6 +194,15 @@ class Course:
             self.reports.append(point)
             self._report(point)
         return not self.problem
+
+    def tell_updates(self) -> None:
+        """Report the updates that no evaluation of an earlier step is still to come before."""
+        while self._told < len(self.updates):
+            point = self.updates[self._told]
+            if self._pending and self._pending[0] < point.step:
+                return
+            self._report(point)
+            self._told += 1
 
     def outcome(
         self,
@@ -229,6 +241,7 @@ class Course:
             applied=dict(applied),
             notes=tuple(notes),
             message=message,
+            updates=tuple(self.updates),
         )
 
 

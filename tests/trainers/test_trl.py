@@ -292,3 +292,18 @@ def test_a_class_that_is_no_subclass_is_refused():
         load(other).check(LETTERS, ())
     with pytest.raises(InputError, match="rlhf/ppo takes no algorithm_class"):
         load(TrainerSpec("rlhf/ppo", FrozenMap(algorithm_class="test_trl:SameDPOTrainer")))
+
+
+def test_every_update_is_told_in_the_order_of_steps_beside_the_evaluations():
+    """A batch of completions is used for two steps: the evaluation of step 3 is of the weights of step 4."""
+    heard = []
+    config = {"learning_rate": 1e-3, "num_generations": 4, "num_iterations": 2}
+    ends = {"steps": 6, "evaluate_at": (3, 6), "episodes": 4}
+    one = segment(config, "trl/grpo", **ends)
+    outcome = load(one.trainer).train(one, heard.append)
+    assert [report.step for report in outcome.reports] == [3, 6]
+    assert [update.step for update in outcome.updates] == [1, 2, 4, 5]
+    assert [report.step for report in heard] == [1, 2, 3, 4, 5, 6]
+    of_updates = {"train_entropy", "train_clip_fraction", "train_grad_norm", "train_reward_std"}
+    assert all(of_updates <= {*update.metrics} for update in outcome.updates)
+    assert all(name.startswith("train_") for update in outcome.updates for name in update.metrics)

@@ -423,6 +423,7 @@ class Outcome:
         host: machine the worker was on; "" = the driver's own.
         preempted: of `LOST` alone: the host is gone or was told to go, or its disk fails, which
             says nothing against the segment.
+        updates: metrics of training at the steps between evaluations, which no score reads.
     """
 
     segment: SegmentId
@@ -439,6 +440,7 @@ class Outcome:
     fence: Fence = Fence()
     host: str = ""
     preempted: bool = False
+    updates: tuple[Report, ...] = ()
 
     @property
     def key(self) -> AttemptKey:

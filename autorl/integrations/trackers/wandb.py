@@ -112,7 +112,7 @@ class WandbTracker(Tracker):
             _finish(sent, said)
             return
         _, points = self._open.get(run.run, (run, {}))
-        points |= {report.step: report.metrics for report in outcome.reports}
+        points |= {report.step: report.metrics for report in (*outcome.reports, *outcome.updates)}
         self._write(study, run, points, said)
         # A failed or complete run gets no more.
         self._open.pop(run.run, None)

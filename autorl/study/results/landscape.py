@@ -282,6 +282,9 @@ def _evals(study: StudyTables, stated: Sequence[str]) -> pd.DataFrame:
         raise InputError(f"a metric has the name of a column of 'evals': {taken[0]}", key="metric")
     evals = long.pivot(index=["run_id", "step"], columns="metric", values="value").reset_index()
     evals.columns.name = None
+    # Updates between evaluations have metrics of training alone.
+    measured = [name for name in stated if name in evals]
+    evals = evals.dropna(subset=measured, how="all") if measured else evals
     # A cost is known of whole runs: it stands at the last evaluation.
     last = evals.groupby("run_id")["step"].transform("max") == evals["step"]
     for cost in COST_METRICS:

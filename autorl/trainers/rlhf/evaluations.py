@@ -95,9 +95,11 @@ class LanguageRun(Course):
         """Return the step training reaches for a nominal one."""
         return self.trainer.align(self.segment.config, step)
 
-    def updated(self, measured: Mapping[str, float]) -> None:
-        """Take on what an update measured of the training."""
+    def updated(self, measured: Mapping[str, float], step: int | None = None) -> None:
+        """Take on what an update measured, and note it at its step, where one is given."""
         self.training = after_update(self.training, measured)
+        if step is not None and step not in self.segment.evaluate_at:
+            self.updates.append(Report(self.segment.id, step, self.training))
 
     def evaluate(self, reached: int) -> bool:
         """Measure the policy at each nominal step reached, and report it.

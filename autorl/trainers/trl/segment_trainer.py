@@ -200,8 +200,9 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         measures = self.settings.method.measures
         # a measure that an update has not is None
         values = {name: logs[name] for name in measures if logs.get(name) is not None}
-        self.updated({measures[name]: value for name, value in values.items()})
+        self.updated({measures[name]: value for name, value in values.items()}, state.global_step)
         control.should_training_stop |= self.evaluate(state.global_step)
+        self.tell_updates()
         if state.global_step >= self.align(self.segment.until):
             control.should_training_stop = True
         # it is saved by transformers: optimizer, scheduler and streams beside the model
