@@ -420,7 +420,11 @@ ADDED = [
         "'envpool' or 'gymnasium', got 'thread'",
     ),
     ("environment: {id: A, n_envs: 1.5}", "environment.n_envs", "1.5"),
-    ("optimizer: {name: tpe, stop: mean}", "optimizer.stop", "'median' or 'learned', got 'mean'"),
+    (
+        "optimizer: {name: tpe, stop: mean}",
+        "optimizer.stop",
+        "'median', 'learned' or 'overoptimizing', got 'mean'",
+    ),
     ("optimizer: {name: tpe, stop: median, rungs: 0}", "optimizer.rungs", "got 0"),
     ("seed: -1", "seed", "got -1"),
     ("asynchronous: maybe", "asynchronous", "got 'maybe'"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import insort
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +46,7 @@ class CutRun:
         last: its newest segment.
         rung: of the newest segment.
         scores: the latest by rung.
+        watched: `Scored.watched` beside them.
         compared: with others, at its latest rung.
         ended: nothing continues it.
         complete: ended by itself: at the last rung, or where its trainer stopped it.
@@ -55,6 +56,7 @@ class CutRun:
     last: ProposalId
     rung: int = 0
     scores: dict[int, float] = field(default_factory=dict)
+    watched: dict[int, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     compared: bool = False
     ended: bool = False
     complete: bool = False
@@ -136,6 +138,7 @@ class StoppingRule(BaseOptimizer[S]):
         run = self._runs[meta.get("root", event.proposal)]
         if isinstance(event, Scored):
             run.scores[meta["rung"]] = event.values[0]
+            run.watched[meta["rung"]] = event.watched
             self._take(run, from_rung=meta["rung"])
         if event.proposal != run.last:
             return  # more seeds at a lower rung: news for the other runs only

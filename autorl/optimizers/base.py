@@ -254,6 +254,7 @@ class BaseOptimizer(ABC, Generic[O]):
             generation knows of itself: there is nothing to gain by waiting for scores.
         search_kind: what decides which configurations are trained; see `SearchKind`.
         resolved: options that `resolved_options` adds, which a study writes when it begins.
+        watches: metrics that it sees besides the objective, in `Scored.watched`.
         takes_enqueued: a new configuration may be replaced by one of the caller's
             (`Tuner.enqueue`). Not where `meta` says more of the configuration, or a plan would
             lose a place.
@@ -268,6 +269,7 @@ class BaseOptimizer(ABC, Generic[O]):
     lag_free: ClassVar[bool] = False
     search_kind: ClassVar[SearchKind] = "search"
     resolved: ClassVar[tuple[str, ...]] = ()
+    watches: ClassVar[tuple[str, ...]] = ()
     done_text: ClassVar[str] = "has nothing more to propose"
     takes_enqueued: bool = True
     population_based: bool = False  # of an instance where it depends on the options

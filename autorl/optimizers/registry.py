@@ -53,6 +53,7 @@ OptionField: TypeAlias = dataclasses.Field[object]
 STOPPING: Mapping[str, str] = {
     "learned": "autorl.optimizers.learned_stop:LearnedStop",
     "median": "autorl.optimizers.median_stop:MedianStop",
+    "overoptimizing": "autorl.optimizers.overoptimizing_stop:OveroptimizingStop",
 }
 DEFAULT = "tpe"
 """The optimizer of a study that names none, where nothing is known of its algorithm."""

@@ -246,6 +246,7 @@ class _Simulation:
         spec = study.spec
         self._metrics = [objective.metric for objective in spec.objective]
         self._metrics += [constraint.metric for constraint in spec.constraints]
+        self._metrics += getattr(study.optimizer, "watches", ())
         # The same random scores, so that a plan says the same when it is asked again.
         self._rng = np.random.default_rng(spec.seed)
         self._study = study

@@ -19,7 +19,16 @@ from typing import TypeAlias
 import numpy as np
 
 from autorl.core.seeds import TASK
-from autorl.core.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
+from autorl.core.types import (
+    Event,
+    Failed,
+    FrozenMap,
+    Outcome,
+    ProposalId,
+    Proposed,
+    Scored,
+    Status,
+)
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.confirmation import SHARE, runs_to_confirm
 from autorl.statistics.fronts import undominated
@@ -336,6 +345,16 @@ class Judge:
             resumable=all(seed.status is Status.DONE for seed in seeds),
             mean=tuple(float(value) for value in table.mean(axis=0)),
         )
+
+    def watched(self, curves: Sequence[Curve], metrics: Sequence[str]) -> FrozenMap:
+        """Average metrics over the curves of a proposal, evaluation by evaluation.
+
+        Raises:
+            KeyError: an evaluation lacks one.
+        """
+        shortest = min(len(curve.steps) for curve in curves)
+        tables = {name: [curve.series(name)[:shortest] for curve in curves] for name in metrics}
+        return FrozenMap({name: np.mean(table, axis=0).tolist() for name, table in tables.items()})
 
     def best_step(self, curves: Sequence[Curve]) -> int | None:
         """Choose the step that `reduce: best` is read at.

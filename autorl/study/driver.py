@@ -19,6 +19,7 @@ and without them (`_ask_ahead`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from autorl.core.types import (
@@ -492,9 +493,23 @@ class Driver(Search):
         seeds = tuple(item.seeds)
         score = self.raw(event.values)
         if isinstance(event, Scored):
+            event = self._with_watched(event, item)
             self._journal.record(ProposalScored(event, seeds, score, beyond))
         else:
             self._journal.record(ProposalFailed(event, seeds, score, beyond))
+
+    def _with_watched(self, event: Scored, item: Item) -> Scored:
+        """Add the metrics that the optimizer asked for to a score."""
+        metrics = getattr(self._optimizer, "watches", ())
+        if not metrics or not event.resumable:
+            return event
+        curves = [self.work.curve(item.proposal, seed) for seed in item.seeds]
+        try:
+            return dataclasses.replace(event, watched=self.judge.watched(curves, metrics))
+        except KeyError as error:
+            raise StudyError(
+                f"the optimizer reads metric {error}, which proposal {item.proposal} did not report"
+            ) from None
 
     def _apply_settled(
         self, event: Scored | Failed, seeds: Sequence[int], *, baseline: bool

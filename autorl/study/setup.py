@@ -23,6 +23,7 @@ from autorl.executors import MOST_SEGMENTS, machine
 from autorl.executors.devices import Capacity, most_at_once, shortage
 from autorl.executors.worker import Load, from_folder
 from autorl.optimizers import BaseOptimizer
+from autorl.optimizers.registry import find_stopping
 from autorl.space import Space
 from autorl.space.simplex import whole_name, with_weights
 from autorl.statistics.episodes import INFO, info_metric
@@ -34,8 +35,10 @@ from autorl.study.open_proposals import predicted_cost
 from autorl.study.spec import Spec
 from autorl.study.spec.checks import check_against_space, paid_configurations, same
 from autorl.study.spec.optimizer import optimizer_of
+from autorl.study.spec.options import cuts_of
 from autorl.trainers import Trainer
 from autorl.trainers.contract import FixedValue
+from autorl.trainers.language import tasks as of_rlhf
 from autorl.trainers.shared import ENVIRONMENT, base_name, check_names
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
@@ -139,6 +142,9 @@ def _check_task(
         for key, stated in (("objective", spec.objective), ("constraints", spec.constraints)):
             check_names([section.metric for section in stated], allowed, "metric", key)
         check_names(spec.fidelity.metrics, allowed, "metric", "fidelity.metrics")
+        if spec.optimizer.stop is not None:
+            watched = find_stopping(spec.optimizer.stop).watches
+            check_names(watched, allowed, "metric", "optimizer.stop")
     if environment.info and not {*map(info_metric, environment.info)} <= {*(metrics_of_runs or ())}:
         where = f"{environment.id} under {spec.trainers[algorithm].name}"
         raise InputError(f"no `info` is read of {where}", key=INFO)
@@ -265,7 +271,23 @@ def cautions_before(spec: Spec) -> list[str]:
             f"{PEAK_MEMORY}: segments share a process under `threads`, so each has the most that "
             "all of them have had until it ended"
         )
-    return cautions
+    return [*cautions, *_cut_cautions(spec, getattr(optimizer, "watches", ()))]
+
+
+def _cut_cautions(spec: Spec, watched: Collection[str]) -> list[str]:
+    """Caution where runs that may over-optimise are compared before their end."""
+    rungs = cuts_of(spec.optimizer, spec.fidelity.steps, spec.path)[:-1]
+    last = [objective.metric for objective in spec.objective if objective.reduce == "last"]
+    if not rungs or spec.environment.id not in of_rlhf.tasks() or "kl" in watched:
+        return []
+    about = of_rlhf.task(spec.environment.id, spec.environment.kwargs)
+    if about.verifiable or not {about.selection, about.report} & {*last}:
+        return []
+    return [
+        f"runs are compared by their last {last[0]} at steps {', '.join(map(str, rungs))}: where a "
+        "proxy is over-optimised the fastest learner falls first, and a cut keeps the wrong runs "
+        "(docs/rlhf.md); `objective.reduce: best`, or `stop: overoptimizing`, which reads KL too"
+    ]
 
 
 def changeable(spec: Spec, load: Load) -> frozenset[str]:

@@ -7,6 +7,7 @@ import pytest
 from autorl.core.seeds import SeedPlan
 from autorl.core.types import InputError
 from autorl.study.results.cautions import proxy_caution, reward_metrics
+from autorl.study.setup import cautions_before
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study, tune
 
@@ -137,3 +138,30 @@ def test_selecting_by_gold_finds_a_better_policy_and_selecting_by_proxy_a_worse_
     assert by_proxy.incumbent.config["beta"] < 0.1
     assert by_proxy.beside["gold"] < by_proxy.beside["reference_gold"]
     assert "worse than the" in by_proxy.caveats[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"optimizer": "asha"}, True),
+        ({"optimizer": {"name": "tpe", "stop": "median"}}, True),
+        ({"optimizer": "tpe"}, False),
+        ({"optimizer": {"name": "tpe", "stop": "overoptimizing"}}, False),
+        ({"optimizer": "asha", "objective": {"metric": "gold", "reduce": "best"}}, False),
+        ({"optimizer": "asha", "objective": {"metric": "kl", "direction": "minimize"}}, False),
+        (
+            {
+                "optimizer": "asha",
+                "environment": "sort-verifiable",
+                "objective": {"metric": "exact", "reduce": "last"},
+            },
+            False,
+        ),
+    ],
+)
+def test_early_cuts_by_the_last_gold_are_cautioned(changes, said):
+    pytest.importorskip("trl", reason="needs the extra rlhf")
+    spec = load_spec(STUDY | {"objective": {"metric": "gold", "reduce": "last"}} | changes)
+    texts = [text for text in cautions_before(spec) if "over-optimised" in text]
+    assert len(texts) == said
+    assert all("by their last gold at steps" in text for text in texts)

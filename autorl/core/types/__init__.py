@@ -572,6 +572,7 @@ class Scored:
         constraints: infeasible where > 0.
         resumable: False when a seed failed: never a donor, never continued.
         mean: plain mean over seeds, the first tie-breaker between equal values (an IQM saturates).
+        watched: metrics that the optimizer asked for, at each evaluation, means over seeds.
     """
 
     proposal: ProposalId
@@ -582,6 +583,7 @@ class Scored:
     constraints: tuple[float, ...] = ()
     resumable: bool = True
     mean: tuple[float, ...] = ()
+    watched: Mapping[str, tuple[float, ...]] = field(default_factory=FrozenMap)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pydantic import (
 from autorl.core.plain_text import shown
 from autorl.core.seeds import MOST_SEEDS, SeedPlan
 from autorl.core.types import EnvironmentSpec, FrozenMap, Resources, Start, TrainerSpec
-from autorl.optimizers.registry import DEFAULT
+from autorl.optimizers.registry import DEFAULT, STOPPING, find_stopping
 from autorl.population.task_families import FamilyPurpose
 from autorl.population.variants import landscape_name
 from autorl.statistics.aggregates import parse_aggregate
@@ -358,21 +358,21 @@ class OptimizerSection(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = DEFAULT
     """`autorl list optimizers` names them; their options are further keys of this mapping."""
-    stop: Literal["median", "learned"] | None = None
+    stop: Literal["median", "learned", "overoptimizing"] | None = None
     """Cut runs at a rung.
 
     `median`: those below the median of their peers; `learned`: those that are unlikely to beat the
-    incumbent, by learning curves.
+    incumbent, by learning curves; `overoptimizing`: those that KL predicts to fall (RLHF).
     """
     rungs: Count | None = None
-    """How many rungs `stop` compares at (default 5), or the optimizer's own option of this name."""
+    """How many rungs `stop` compares at (default 5; `overoptimizing` 2), or an optimizer's own."""
 
     @model_validator(mode="before")
     @classmethod
     def _rungs_of_stop(cls, value: object) -> object:
         # Only with `stop`: an optimizer may have an option of this name and a default of its own.
-        if isinstance(value, dict) and value.get("stop") is not None:
-            return {"rungs": 5} | value
+        if isinstance(value, dict) and str(value.get("stop")) in STOPPING:
+            return {"rungs": find_stopping(value["stop"]).Options.rungs} | value
         return value
 
     @property

@@ -95,6 +95,7 @@ class Task:
         probed: names of the measurements of its `probe`.
         ensemble: as in `Built`.
         kinds: kinds of its training data, as `check` returns them.
+        verifiable: what is trained on is a checked answer, which nothing can over-optimise.
     """
 
     name = ""
@@ -107,6 +108,7 @@ class Task:
     probed: Sequence[str] = ()
     ensemble: Sequence[str] = ()
     kinds: Sequence[str] = ("prompts",)
+    verifiable = False
 
     def with_options(self, options: Mapping[str, object]) -> Task:
         """Return the task whose names are those these options make.

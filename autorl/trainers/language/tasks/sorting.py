@@ -95,6 +95,7 @@ class SortVerifiable(Task):
     training = "reward"
     selection = "exact"
     report = "exact"
+    verifiable = True
     signals = ("reward", "exact", "position")
     probed = ("greedy", "pass_at_8")
 
