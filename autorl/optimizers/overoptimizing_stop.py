@@ -1,10 +1,10 @@
-"""Stops runs that over-optimise: those that will end below others by the KL they spend.
+"""Stops runs that over-optimise: KL predicts that they end below others.
 
-Whoever optimises a proxy sees the score rise, turn and fall with the distance d = sqrt(KL) from the
-reference policy, score = a + d (b - c log d). The fastest learner turns first, so scores at a rung
+Under a proxy the score rises, turns and falls with the distance from the reference policy, as
+d = sqrt(KL) says: score = a + d (b - c log d). The fastest learner turns first, so scores at a rung
 rank runs wrongly. Here the law is fitted to all runs at the rung, KL is taken to grow on as between
 a run's last two evaluations, and the score that the law predicts at the end is compared with the
-quantile of those of the others. Where the score does not fall with KL, the law says so.
+quantile of those of the others.
 
 References:
     Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization", ICML 2023.
@@ -46,8 +46,9 @@ class OveroptimizingStop(StoppingRule[OveroptimizingStopOptions]):
 
     def _stops(self, run: CutRun, scored: Scored) -> bool:
         rung = run.rung
-        newest = (other for other in reversed(self._runs.values()) if rung in other.scores)
-        runs = [run, *islice((other for other in newest if other is not run), _MOST)]
+        newest = reversed(self._runs.values())
+        peers = (peer for peer in newest if peer is not run and rung in peer.scores)
+        runs = [run, *islice(peers, _MOST)]
         run.compared = rung >= self.options.grace and len(runs) > self.options.peers
         if not run.compared:
             return False

@@ -198,7 +198,7 @@ class Callback:
     def on_report(
         self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
     ) -> None:
-        """Take note of an evaluation of a run that is being trained, or of an update between two.
+        """Take note of an evaluation or update of a run.
 
         A step may come again where a worker was lost and the segment is trained once more.
         """

@@ -79,8 +79,8 @@ class TrainerConformance:
         outcome = runner.train(segment, heard.append)
         assert outcome.status is Status.DONE
         assert tuple(report.step for report in outcome.reports) == segment.evaluate_at
-        told = sorted([*outcome.reports, *outcome.updates], key=lambda report: report.step)
-        assert [report.step for report in heard] == [report.step for report in told]
+        reports = sorted([*outcome.reports, *outcome.updates], key=lambda report: report.step)
+        assert [report.step for report in heard] == [report.step for report in reports]
         assert all(report.segment == segment.id and report.metrics for report in outcome.reports)
         assert all(
             math.isfinite(value) for report in outcome.reports for value in report.metrics.values()

@@ -196,7 +196,7 @@ class Course:
         return not self.problem
 
     def tell_updates(self) -> None:
-        """Report the updates that no evaluation of an earlier step is still to come before."""
+        """Report updates, but for those that an evaluation comes before."""
         while self._told < len(self.updates):
             point = self.updates[self._told]
             if self._pending and self._pending[0] < point.step:

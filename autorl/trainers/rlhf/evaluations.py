@@ -96,7 +96,7 @@ class LanguageRun(Course):
         return self.trainer.align(self.segment.config, step)
 
     def updated(self, measured: Mapping[str, float], step: int | None = None) -> None:
-        """Take on what an update measured, and note it at its step, where one is given."""
+        """Take on what an update measured, and note it at a step."""
         self.training = after_update(self.training, measured)
         if step is not None and step not in self.segment.evaluate_at:
             self.updates.append(Report(self.segment.id, step, self.training))
