@@ -166,38 +166,32 @@ def test_a_note_is_shown_and_may_be_changed(tmp_path):
     assert "note" in autorl("doctor", out).stdout
 
 
-def test_a_torn_database_is_bad_input_and_is_left_alone(tmp_path):
-    folder = finished_study(tmp_path)
-    path = folder / "study.sqlite"
-    path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 3000)
-    before = path.read_bytes()
-    for command in ("watch", "best"):
-        assert "study.sqlite" in autorl(command, folder, code=2).stderr
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize(
-    ("command", "size"), [("watch", None), ("resume", None), ("export", None), ("report", 0)]
+    ("commands", "name", "harm", "said"),
+    [
+        ("watch best", "study.sqlite", lambda data: data[:5000] + b"\xff" * 3000, "malformed"),
+        ("report", "study.sqlite", lambda data: b"", "is empty (0 bytes)"),
+        ("watch resume export", "study.sqlite", lambda data: None, "is missing"),
+        (
+            "watch resume",
+            "study.yaml",
+            lambda data: data.replace(b"noise: 0.1", b"noise: 0.3"),
+            "trainer.kwargs.noise (was 0.1, is 0.3)",
+        ),
+    ],
 )
-def test_a_study_without_its_database_is_one_line(tmp_path, command, size):
+def test_a_harmed_study_is_one_line_and_left_alone(tmp_path, commands, name, harm, said):
     folder = finished_study(tmp_path)
-    for path in folder.glob("study.sqlite*"):
-        path.unlink()
-    if size is not None:
-        (folder / "study.sqlite").write_bytes(b"")
-    more = ["--model", tmp_path / "m.zip"] if command == "export" else []
-    error = autorl(command, folder, *more, code=2).stderr
-    assert ("is missing" if size is None else "is empty (0 bytes)") in error
-
-
-@pytest.mark.parametrize("command", ["watch", "resume"])
-def test_an_edited_study_file_is_one_line(tmp_path, command):
-    folder = finished_study(tmp_path)
-    file = folder / "study.yaml"
-    file.write_text(file.read_text().replace("noise: 0.1", "noise: 0.3"))
-    error = autorl(command, folder, code=2).stderr
-    assert "study.yaml:" in error
-    assert "trainer.kwargs.noise (was 0.1, is 0.3)" in error
+    left = harm((folder / name).read_bytes())
+    (folder / name).unlink()
+    if left is not None:
+        (folder / name).write_bytes(left)
+    before = contents(folder)
+    for command in commands.split():
+        error = autorl(command, folder, code=2).stderr
+        assert name in error
+        assert said in error
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("options", [(), ("--replace",)])

@@ -2,22 +2,13 @@
 
 import pytest
 
-from autorl.core.types import Fence, SegmentId
+from autorl.core.types import SegmentId
 from autorl.study.attempts import Attempts
 
 FIRST, SECOND = SegmentId(0, 0), SegmentId(1, 0)
 
 
 # -- fences ------------------------------------------------------------------------------------------------------------
-
-
-def test_attempts_of_a_segment_are_numbered_from_0_in_each_session():
-    attempts = Attempts(retries=1)
-    attempts.begin_session()
-    fences = [attempts.next_fence(name) for name in (FIRST, FIRST, SECOND, FIRST)]
-    assert fences == [Fence(1, 0), Fence(1, 1), Fence(1, 0), Fence(1, 2)]
-    attempts.begin_session()
-    assert attempts.next_fence(FIRST) == Fence(2, 0)
 
 
 def test_an_epoch_is_that_of_the_lease_but_never_one_that_was_used():

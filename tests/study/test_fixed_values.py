@@ -2,7 +2,6 @@
 both."""
 
 import json
-from contextlib import closing
 
 import pytest
 
@@ -43,9 +42,9 @@ def trained(spec, folder):
     """The configuration and the exported model of the one run of a study."""
     from autorl.study.results.models import load_model
 
-    with closing(Study.create(spec, folder)) as made:
-        made.run()
-        config = made.driver.lineage[0].config
+    made = Study.create(spec, folder)
+    made.run()
+    config = made.driver.lineage[0].config
     return load_model(folder, 0, config, None)
 
 
@@ -184,8 +183,8 @@ def test_a_flag_of_the_command_that_is_searched_is_refused(tmp_path, line, kwarg
 
 def test_a_command_gets_every_flag_once(tmp_path):
     spec = command(tmp_path, "--gamma 0.9")
-    with closing(Study.create(spec, tmp_path / "s")) as made:
-        made.run()
+    made = Study.create(spec, tmp_path / "s")
+    made.run()
     flags = [
         word for word in json.loads((tmp_path / "argv.json").read_text()) if word.startswith("--")
     ]
@@ -217,7 +216,7 @@ def test_the_fixed_value_is_in_the_trainer_that_trl_trained_with(tmp_path):
     kwargs |= {"per_device_train_batch_size": 8, "num_generations": 4}
     fidelity = {"steps": 1, "evaluations": 1, "episodes": 4}
     spec = study("trl/rloo", RATE, kwargs, "letters-goldproxy", fidelity=fidelity)
-    with closing(Study.create(spec, tmp_path / "s")) as made:
-        made.run()
-        ((applied,),) = made.store.query("SELECT applied FROM segments")
+    made = Study.create(spec, tmp_path / "s")
+    made.run()
+    ((applied,),) = made.store.query("SELECT applied FROM segments")
     assert {name: json.loads(applied)[name] for name in kwargs} == kwargs

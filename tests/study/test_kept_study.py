@@ -46,7 +46,6 @@ def test_a_kept_study_is_read_and_checked(kept):
     view = open_view(kept)
     facts = status_dict(view)
     scores = view.record.tables.ranked(), view.record.tuning_score(0)
-    view.close()
     assert (facts["name"], facts["state"], facts["proposals"]) == (
         "small",
         "stopped",

@@ -126,7 +126,6 @@ def test_untested_the_incumbent_is_trained_to_its_step_again(monkeypatch, tmp_pa
     checkpoint = kept_checkpoints(view.record, view.folder, 1)[0]
     assert steps_of(view.record, 1, checkpoint).model == 75
     assert steps_of(view.record, 0, None).score is None, "it was no candidate"
-    view.close()
     study, *_ = searched(*arguments, seeds={"tuning": 2, "test": 0})
     assert tables(study) == before
 

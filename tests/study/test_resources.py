@@ -3,7 +3,6 @@
 import json
 import re
 import textwrap
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -322,8 +321,8 @@ def test_a_bound_on_memory_binds(tmp_path):
         }
     )
     assert spec.indeterminate == "the metric peak_memory_mb"
-    with closing(Study.create(spec, tmp_path / "study")) as study:
-        result = study.run()
+    study = Study.create(spec, tmp_path / "study")
+    result = study.run()
     assert result.best_params == {"mb": 0}
     trials = result.trials().set_index("params_mb")
     assert trials.peak_memory_mb[0] < 450 < 500 < trials.peak_memory_mb[500]

@@ -41,7 +41,6 @@ def ended(folder, **changes):
     view = open_view(folder)
     assert view.record.search_end is why
     warnings = status_dict(view)["warnings"]
-    view.close()
     return why, result.search_end_text, [text for text in warnings if "of the budget" in text]
 
 
@@ -92,7 +91,6 @@ def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_p
     view = open_view(folder)
     assert (view.record.search_end, view.record.search_end_text) == (None, "")
     assert "search ended" not in status_text(view)
-    view.close()
     study = Study.open(folder)
     result = study.run(search=False)
     assert (result.search_end, reasons(study)) == (SearchEnd.TEST, [SearchEnd.TEST])
@@ -100,7 +98,6 @@ def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_p
     (caution,) = [text for text in status_dict(view)["warnings"] if "of the budget" in text]
     assert caution.endswith("(`autorl resume --runs +N` opens it again)")
     assert "the test was asked for before the budget was used up" in caution
-    view.close()
     study.extend(1)
     assert (study.driver.search_end, study.result().search_end) == (None, None)
     result = study.run()

@@ -70,7 +70,6 @@ def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, mo
     assert line in json.loads(autorl("resume", folder, "-q", "--json").stdout)["caveats"]
     view = open_view(folder)
     assert line in report_html(view)
-    view.close()
     assert line.partition(": ")[2] in " ".join(read_study(folder).manifest.notes)
 
 
@@ -108,7 +107,6 @@ def test_a_session_records_the_file_of_a_function_given_to_tune(tmp_path):
     tune(lambda config, *, seed: 1.0, space, runs=1, seeds=plan, out=tmp_path / "study")
     view = open_view(tmp_path / "study")
     (facts,) = view.sessions()
-    view.close()
     file = Path(__file__)
     assert facts["files"] == {file.name: hashlib.sha256(file.read_bytes()).hexdigest()}
 

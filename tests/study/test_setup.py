@@ -98,7 +98,7 @@ def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):
 )
 def test_what_an_executor_cannot_do_is_refused(monkeypatch, changes, key):
     monkeypatch.setattr(executors, "check", lambda *asked: None)
-    assert expect_error("", setup._check_executor, small_spec(**changes)).key == key
+    assert expect_error(key, setup._check_executor, small_spec(**changes)).key == key
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------------

@@ -66,7 +66,6 @@ def assert_same(folder):
         assert standing.lineage([number]).root(number) == driver.lineage.root(number)
     roots = {driver.lineage.root(number): number for number in reversed(order)}
     assert len(standing.best_of_runs(len(order))) == len(roots)
-    view.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -193,9 +192,9 @@ def test_landscape_report_and_comparison_part_the_gap_as_the_result_does(tmp_pat
     ((raw,),) = data.sql("SELECT avg(eval_return) FROM evals JOIN runs USING (run_id) "
                       "WHERE environment = 'T0.4' AND step = 100").fetchall()  # fmt: skip
     assert raw > 40
-    with closing(open_view(tmp_path / "s")) as view:
-        page = report_html(view)
-        curves = curves_chart(view.record, result)
+    view = open_view(tmp_path / "s")
+    page = report_html(view)
+    curves = curves_chart(view.record, result)
     assert "seed 101 of T0.9" in page
     assert "by tasks" in page
     assert max(max(line.y) for line in curves.marks if len(line.y)) < 2, "curves of the test task"
