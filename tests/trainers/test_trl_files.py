@@ -368,7 +368,15 @@ def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, folder)
     assert {key: outcome.applied[key] for key in values} == values
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "weight_decay", "adam_beta2", "beta"])
+SPOILT = {
+    "learning_rate": lambda live: vars(live.lr_scheduler).update(base_lrs=[7.0]),
+    "weight_decay": lambda live: live.optimizer.param_groups[0].update(weight_decay=7.0),
+    "adam_beta2": lambda live: live.optimizer.param_groups[0].update(betas=(0.9, 7.0)),
+    "beta": lambda live: vars(live).update(beta=7.0),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
 def test_a_value_that_did_not_take_is_still_an_error(name):
     from types import SimpleNamespace
 
@@ -379,21 +387,12 @@ def test_a_value_that_did_not_take_is_still_an_error(name):
     values = {"learning_rate": 1e-3, "weight_decay": 0.1, "adam_beta2": 0.9, "beta": 0.5}
     settings = Settings(find("grpo"), {}, values | {"beta.shape": "linear", "beta.end": 1.0})
     args = settings.arguments(0, 1, "unused", 1, cuda=False)
-    optimizer = SimpleNamespace(param_groups=[{}])
-    live = SimpleNamespace(
-        optimizer=optimizer, args=args, lr_scheduler=SimpleNamespace(base_lrs=[0.0])
-    )
+    parts = {"optimizer": {"param_groups": [{}]}, "lr_scheduler": {"base_lrs": [0.0]}}
+    made = {part: SimpleNamespace(**values) for part, values in parts.items()}
+    live = SimpleNamespace(args=args, **made)
     write(settings, live, 0, 1, first=True)
     assert read_back(settings, live, 0, 1) == settings.values
-    match name:
-        case "learning_rate":
-            live.lr_scheduler.base_lrs = [7.0]
-        case "weight_decay":
-            optimizer.param_groups[0]["weight_decay"] = 7.0
-        case "adam_beta2":
-            optimizer.param_groups[0]["betas"] = (0.9, 7.0)
-        case "beta":
-            live.beta = 7.0
+    SPOILT[name](live)
     with pytest.raises(RuntimeError, match=f"{name} did not take: asked for .*, found 7.0"):
         read_back(settings, live, 0, 1)
 

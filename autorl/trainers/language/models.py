@@ -95,7 +95,7 @@ def load_merged(folder: Path, *, nf4: bool = False) -> Any:
     adapter = PeftConfig.from_pretrained(str(folder))
     base = Path(adapter.base_model_name_or_path)
     if not base.is_dir():
-        raise InputError(f"the model that the adapter is for, {base}, is not there: `--adapter`")
+        raise InputError(f"the adapter's model {base} is not there: `--adapter` needs none")
     of_rewards = adapter.task_type == "SEQ_CLS"
     with warnings.catch_warnings():
         # peft's own use of names transformers is renaming

@@ -82,6 +82,7 @@ _MEASURES: Mapping[Data, Mapping[str, str]] = {
     "prompts": {
         **{name: name for name in ("entropy", "approx_kl", "reward", "reward_std")},
         **{"completions/mean_length": "length", "clip_ratio/region_mean": "clip_fraction"},
+        "cispo_clip_ratio": "clip_fraction",
     },
     "pairs": {"entropy": "entropy", **_MARGINS},
     "unpaired": {"entropy": "entropy", "rewards/margins": "margin"},
