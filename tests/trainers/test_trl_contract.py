@@ -44,13 +44,8 @@ INSIDE = {
     "accelerator": ("unwrap_model",),
     "state": ("global_step", "log_history"),
     "args": (
-        "learning_rate",
-        "weight_decay",
-        "adam_epsilon",
-        "adam_beta1",
-        "adam_beta2",
-        "device",
-        "output_dir",
+        *("learning_rate", "weight_decay", "adam_epsilon", "adam_beta1", "adam_beta2"),
+        *("device", "output_dir"),
     ),
 }
 """Of what a trainer has."""
@@ -70,13 +65,8 @@ def task(tmp_path_factory):
     }
     names = dict.fromkeys(("selection", "report"), "first")
     signals = {"words": "test_trl_contract:words", "first": "test_trl_contract:first"}
-    files |= {
-        "model": str(folder / "model"),
-        "signals": signals,
-        "max_completion": 4,
-        "training": "words",
-        **names,
-    }
+    files |= {"model": str(folder / "model"), "signals": signals, "max_completion": 4}
+    files |= {"training": "words", **names}
     return EnvironmentSpec("files", FrozenMap(files))
 
 
