@@ -291,6 +291,15 @@ class StudyTables(EventLog):
         rows = self._query("SELECT run_id, step, metric, value FROM reports")
         return list(map(EvaluationRow._make, rows))
 
+    def noted(self, beginning: str) -> list[tuple[str, int, float]]:
+        """List notes that begin so, with their runs and steps."""
+        rows = self._query(
+            "SELECT SUBSTR(notes, INSTR(notes, ?)) AS note, COUNT(*), SUM(environment_steps) "
+            "FROM segments JOIN runs USING (run_id) WHERE INSTR(notes, ?) GROUP BY 1 ORDER BY 1",
+            (beginning, beginning),
+        )
+        return list(rows)
+
     def metrics_of_training(self) -> list[str]:
         """List the metrics of updates (`train_*`), sorted."""
         rows = self._query("SELECT DISTINCT metric FROM reports WHERE metric GLOB 'train_*'")

@@ -11,10 +11,14 @@ from autorl.study.spec import load_spec
 from autorl.trainers.language.contract import DATA_NOTE
 
 
-def cautions(measured=None, notes=(), spec=None, **changes):
+def cautions(measured=None, notes=(), spec=None, collapses=(), **changes):
     record = SimpleNamespace(
         spec=spec or load_spec(STUDY | changes),
-        tables=SimpleNamespace(notes=lambda: list(notes)),
+        tables=SimpleNamespace(
+            notes=lambda: list(notes),
+            noted=lambda beginning: collapses,
+            training_by=lambda column: {"tuning": SimpleNamespace(environment_steps=200.0)},
+        ),
         mean_at_end=lambda proposal, metric: (measured or {}).get(metric),
     )
     return training_cautions(record, 4)
@@ -64,3 +68,10 @@ def test_completions_that_were_cut_are_said_from_one_tenth_on(monkeypatch, share
 def test_another_task_has_none_of_these_cautions():
     other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
     assert cautions({"kl": 0.0, "reward_zero_std": 1.0}, [f"{DATA_NOTE}twice"], **other) == []
+
+
+def test_what_collapsed_runs_cost_is_said_by_cause():
+    note = "collapse: KL above 1.5 nats per token for 3 evaluations in a row"
+    assert cautions(collapses=[(note, 2, 30.0)]) == [
+        f"{note}: 2 runs stopped, after 15 % of the steps of all runs"
+    ]

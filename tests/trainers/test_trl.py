@@ -172,7 +172,7 @@ def test_a_package_that_a_trainer_imports_and_is_missing_is_named(monkeypatch):
 
 
 def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
-    from autorl.trainers.rlhf.trainer import Guard
+    from autorl.trainers.rlhf.guards import Guard
 
     guard = Guard(2, "proxy", "gold")
     seen = [(1.0, 0.1), (2.0, 0.5), (3.0, 0.4), (4.0, 0.6), (5.0, 0.5), (6.0, 0.4)]
@@ -183,6 +183,42 @@ def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
     assert resumed.tripped({"proxy": 6.0, "gold": 0.4})
     off = Guard(0, "proxy", "gold")
     assert not any(off.tripped({"proxy": proxy, "gold": -proxy}) for proxy, _ in seen)
+
+
+@pytest.mark.parametrize(
+    ("stop", "metrics", "note"),
+    [
+        ("diverging", {"kl": 20.0, "length": 10.0}, "KL above 1.5 nats per token"),
+        ({"entropy": 0.1}, {"train_entropy": 0.05}, "entropy below 0.1 nats per token"),
+        ("diverging", {"train_reward_std": 0.0}, "constant rewards (deviation below 1e-06)"),
+    ],
+)
+def test_a_collapse_is_named_after_so_many_evaluations_in_a_row(stop, metrics, note):
+    from autorl.trainers.rlhf.guards import Collapse, collapse_bounds
+
+    collapse = Collapse(collapse_bounds(stop), {})
+    assert [collapse.tripped(metrics), collapse.tripped(metrics)] == [False, False]
+    assert not collapse.tripped({}), "not in a row"
+    assert [collapse.tripped(metrics), collapse.tripped(metrics)] == [False, False]
+    resumed = Collapse(collapse_bounds(stop), collapse.counts)
+    assert resumed.tripped(metrics)
+    assert resumed.note == f"collapse: {note} for 3 evaluations in a row"
+    off = Collapse(collapse_bounds(None), {})
+    assert not any(off.tripped(metrics) for _ in range(5))
+
+
+@pytest.mark.parametrize("stop", ["collapsing", {"kl_max": 3}, {"kl": "much"}, {"evaluations": 0}])
+def test_bounds_of_a_collapse_are_checked(stop):
+    with pytest.raises(InputError, match=r"trainer.kwargs.stop.*expected"):
+        load(TrainerSpec("trl/rloo", FrozenMap(stop=stop)))
+
+
+def test_a_collapsed_run_is_stopped_and_says_why():
+    ends = {"steps": 4, "evaluate_at": (1, 2, 3, 4), "episodes": 8}
+    options = {"stop": {"kl": 0.0, "evaluations": 2}}
+    outcome = train(segment({**RLOO, "learning_rate": 1e-2}, options=options, **ends))
+    assert (outcome.status, outcome.reached) == (Status.STOPPED, 2)
+    assert outcome.notes == ("collapse: KL above 0 nats per token for 2 evaluations in a row",)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from autorl.study.results.estimates import Entry
 from autorl.study.results.record import StudyRecord
 from autorl.study.setup import choices_of
 from autorl.study.spec import Spec
-from autorl.trainers.language.contract import DATA_NOTE, Task
+from autorl.trainers.language.contract import COLLAPSE, DATA_NOTE, Task
 from autorl.trainers.language.rewards import options as reward_options
 from autorl.trainers.language.rewards.user_signals import same_sources
 from autorl.trainers.language.tasks import task, tasks
@@ -367,6 +367,14 @@ def training_cautions(record: StudyRecord, proposal: ProposalId) -> list[str]:
     if spec.environment.id not in tasks():
         return []
     cautions = [note for note in record.tables.notes() if note.startswith(DATA_NOTE)]
+    steps = sum(
+        taken.environment_steps for taken in record.tables.training_by("seed_role").values()
+    )
+    cautions += [
+        f"{note}: {counted(runs, 'run')} stopped, after {_percent(spent / steps)} of the steps "
+        "of all runs"
+        for note, runs, spent in record.tables.noted(COLLAPSE)
+    ]
     equal = record.mean_at_end(proposal, "reward_zero_std")
     if equal == 1.0:
         cautions.append(

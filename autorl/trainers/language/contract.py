@@ -25,6 +25,9 @@ Pair: TypeAlias = tuple[str, str, str]
 DATA_NOTE = "data: "
 """How a note on a task's data begins."""
 
+COLLAPSE = "collapse: "
+"""How a note on a run that was stopped because it collapsed begins."""
+
 INSTANCE = "instance"
 """The option every task has: the seed of the task itself."""
 

@@ -25,6 +25,7 @@ from autorl.trainers.language.policy_metrics import (
 from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.sampling import log_likelihoods
 from autorl.trainers.rlhf.counted_reward import CountedReward
+from autorl.trainers.rlhf.guards import Collapse
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
 from autorl.trainers.saved_state import load_parent, save
 from autorl.trainers.shared import Course, after_update
@@ -42,7 +43,7 @@ class LanguageRun(Course):
         state: the parent's checkpoint, None from scratch.
         training: metrics of the latest update.
         policy: the model that is trained.
-        stopped: set once the guard has tripped.
+        stopped: why a guard has stopped it, empty while none has.
 
     Args:
         trainer: of the segment.
@@ -74,6 +75,7 @@ class LanguageRun(Course):
         self.reward = CountedReward(self.built.training, signal, grouped=trainer.grouped)
         self.training: dict[str, float] = {}
         history: Sequence[Sequence[float]] = ()
+        counts: Mapping[str, int] = {}
         if self.state is not None:
             if self.state["reference"] != self.reference_hash:
                 raise InputError(
@@ -83,9 +85,12 @@ class LanguageRun(Course):
             self.reward.load(self.state)
             self.training = self.state["training"]
             # of its own run only: evaluations of the agent it was copied from do not count
-            history = self.state["history"] if segment.fork is None else ()
+            if segment.fork is None:
+                history = self.state["history"]
+                counts = self.state["collapse"]
         self.guard = trainer.guard(self.built, options, history)
-        self.stopped = False
+        self.collapse = Collapse(trainer.collapse_bounds, counts)
+        self.stopped = ""
 
     @property
     def policy(self) -> Any:
@@ -120,8 +125,9 @@ class LanguageRun(Course):
             if self.trainer.scores:
                 metrics["reward_zero_std"] = self.reward.zero_std
             if self.add(step, metrics):
-                self.stopped |= self.guard.tripped(metrics)
-        return self.stopped or bool(self.problem)
+                for guard in (self.guard, self.collapse):
+                    self.stopped = guard.note if guard.tripped(metrics) else self.stopped
+        return bool(self.stopped or self.problem)
 
     def ended(
         self, step: int, applied: Mapping[str, Any], save: Callable[[], Checkpoint]
@@ -132,7 +138,7 @@ class LanguageRun(Course):
             applied,
             save,
             status=Status.STOPPED if self.stopped else Status.DONE,
-            notes=(*self.built.notes, *((self.guard.note,) if self.stopped else ())),
+            notes=(*self.built.notes, *filter(None, [self.stopped])),
         )
 
     def save(self, step: int, files: Path, **further: object) -> Checkpoint:
@@ -141,6 +147,7 @@ class LanguageRun(Course):
             "values": self.values,
             "reference": self.reference_hash,
             "history": self.guard.history,
+            "collapse": self.collapse.counts,
             "training": self.training,
             **self.reward.state(),
             **further,

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -35,63 +35,14 @@ from autorl.trainers.language.rewards import options as reward_options
 from autorl.trainers.language.rewards.options import RewardOptions
 from autorl.trainers.language.rewards.user_signals import same_sources
 from autorl.trainers.language.tasks import build, task, tasks
+from autorl.trainers.rlhf.guards import PATIENCE, Guard, collapse_bounds
 from autorl.trainers.saved_state import STATE, read
 from autorl.trainers.shared import train_metric
 
 _CONFIG = "config.json"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
 
-
-PATIENCE = 3
-
-
-class Guard:
-    """Stops a run whose training signal rises while its held-out score falls.
-
-    Both are measured on held-out prompts, and have to do so for `patience` evaluations in a row.
-    The run is scored normally; with `reduce: best` at its best step.
-
-    Args:
-        patience: evaluations in a row; 0 = never stop.
-        training, selection: the metrics compared. With "" for the training signal no run is
-            stopped.
-        history: (training, selection) of earlier evaluations of the chain, oldest first.
-    """
-
-    def __init__(
-        self, patience: int, training: str, selection: str, history: Sequence[Sequence[float]] = ()
-    ) -> None:
-        self.patience = patience
-        self.training = training
-        self.selection = selection
-        self.history: list[tuple[float, float]] = [
-            (float(signal), float(score)) for signal, score in history
-        ]
-
-    def tripped(self, metrics: Mapping[str, float]) -> bool:
-        """Record an evaluation and say whether the run is to stop."""
-        # one metric as both can never rise and fall at once
-        if not self.patience or self.training in ("", self.selection):
-            return False
-        if self.training not in metrics or self.selection not in metrics:
-            return False
-        self.history.append((metrics[self.training], metrics[self.selection]))
-        latest = self.history[-self.patience - 1 :]
-        # k changes need k + 1 evaluations
-        if len(latest) <= self.patience:
-            return False
-        return all(now[0] > before[0] and now[1] < before[1] for before, now in pairwise(latest))
-
-    @property
-    def note(self) -> str:
-        """Note of the record on a stopped run."""
-        return (
-            f"over-optimisation guard: {self.training} rose and {self.selection} fell for "
-            f"{counted(self.patience, 'evaluation')} in a row"
-        )
-
-
-OPTIONS = ("guard", "evaluation_memory_gb", "data", "device", "algorithm_class")
+OPTIONS = ("guard", "stop", "evaluation_memory_gb", "data", "device", "algorithm_class")
 """Options of a trainer that are no hyperparameters."""
 _SAME_AS = {
     "gamma_ratio": ("simpo_gamma",),
@@ -111,6 +62,7 @@ class RLHFTrainer(Trainer):
     training signal among them (`reward.rule`, `reward.length.at_most`, ...; see
     `autorl.trainers.language.rewards.options`); `guard` (stop a run once its training signal rose
     and its held-out score fell this many evaluations in a row; default 3, 0 = never);
+    `stop` (`diverging`: stop a run that has collapsed, see `guards.Collapse`; or its bounds);
     `evaluation_memory_gb` (what a pass of an evaluation may take beside the weights; default 1).
 
     Attributes:
@@ -139,6 +91,7 @@ class RLHFTrainer(Trainer):
         self.kwargs = spec.kwargs
         self.patience: int = spec.kwargs.get("guard", PATIENCE)
         check_number(self.patience, "trainer.kwargs.guard", 0, whole=True)
+        self.collapse_bounds = collapse_bounds(spec.kwargs.get("stop"))
         self.memory: float = spec.kwargs.get("evaluation_memory_gb", MEMORY_GB)
         check_number(self.memory, "trainer.kwargs.evaluation_memory_gb", 0.01)
 
