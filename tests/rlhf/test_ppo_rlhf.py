@@ -13,6 +13,7 @@ from autorl.core.types import InputError  # noqa: E402
 from autorl.trainers.language import passes, sampling  # noqa: E402
 from autorl.trainers.language.ppo.algorithm import PPO, NotFiniteError, _merged  # noqa: E402
 from autorl.trainers.language.ppo.settings import DEFAULTS, Settings, align, settings_at  # noqa: E402
+from autorl.trainers.language.rewards.composition import at_steps  # noqa: E402
 
 WORDS = "abcdef"
 CONFIG = {"learning_rate": 3e-3, "batch_size": 32, "temperature": 1.0}
@@ -115,6 +116,44 @@ def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monke
         kept = tokens[row][attention[row].bool()].tolist()
         assert kept[: len(prompt.split())] == trainer.tokenizer(prompt)["input_ids"]
         assert attention[row].sum() == len(prompt.split()) + mask[row].sum()
+
+
+STEPWISE = {"value_init": "zero", "lam": 1.0, "missing_eos": "none", "whiten_advantages": False}
+
+
+def test_rewards_at_each_step_come_at_the_token_that_ends_it(built):
+    """With values of 0 and lambda 1 the return at a token is the sum of the rewards from there on.
+
+    A step is a word here; special tokens are none, and are left out of the text.
+    """
+    rewards = {word: place / 10 for place, word in enumerate(WORDS, start=1)}
+
+    def process(prompts, texts):
+        return [[rewards[word] for word in text.split()] for text in texts]
+
+    for delta in (False, True):
+        steps = at_steps(process, " ", 0.5, 0.4, delta)
+        trainer = PPO(built, CONFIG | STEPWISE, 0, 16, share_of_a, steps)
+        rollout = trainer._rollout(0, settings_at(trainer.config, 0, 16))  # its KL is 0 so far
+        special = set(trainer.tokenizer.all_special_ids)
+        total = 0.0
+        for row in range(len(rollout.mask)):
+            ids = rollout.tokens[row, -rollout.mask.shape[1] :][rollout.mask[row].bool()].tolist()
+            places = [place for place, token in enumerate(ids) if token not in special]
+            words = [trainer.tokenizer.decode([ids[place]]) for place in places]
+            clip = [min(rewards[word], 0.4) - 0.4 for word in words]
+            if delta and words:
+                clip[-1] = 0.0
+                clip = [now - after for now, after in zip(clip, [*clip[1:], 0.0], strict=True)]
+            earned = [0.0] * len(ids)
+            for place, reward in zip(places, clip, strict=True):
+                earned[place] = 0.5 * reward
+            (score,) = share_of_a([""], [" ".join(words)])
+            earned[-1] += score
+            total += sum(earned)
+            expected = [sum(earned[place:]) for place in range(len(ids))]
+            assert rollout.returns[row, : len(ids)].tolist() == pytest.approx(expected, abs=1e-5)
+        assert trainer.logs["reward"] == pytest.approx(total / len(rollout.mask), abs=1e-5)
 
 
 def test_every_prompt_once_before_any_again(make, built):

@@ -10,6 +10,9 @@ from autorl.core.types import InputError
 from autorl.trainers.language.models import load_tokenizer
 from autorl.trainers.language.rewards.composition import (
     Constrained,
+    at_steps,
+    clipped,
+    differences,
     ensemble,
     with_length,
     with_process,
@@ -52,6 +55,38 @@ def test_process_reward_is_added_to_the_outcome():
     assert signal(["p", "p"], ["a", "b"]) == pytest.approx([1.3, 0.45])
     clipped = with_process(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
     assert clipped(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
+
+
+@pytest.mark.parametrize(
+    ("steps", "delta", "clip_and_delta"),
+    [
+        # r_1 - r_2, r_2 - r_3, r_3, 0; at a threshold of 0.5 the steps are 0, -0.3, 0, -0.4
+        ([0.9, 0.2, 0.6, 0.1], [0.7, -0.4, 0.6, 0.0], [0.3, -0.3, 0.0, 0.0]),
+        ([0.4, 0.9], [0.4, 0.0], [-0.1, 0.0]),
+        ([0.9], [0.0], [0.0]),
+        ([], [], []),
+    ],
+)
+def test_delta_and_clip_before_it(steps, delta, clip_and_delta):
+    assert differences(steps) == pytest.approx(delta)
+    assert differences(clipped(steps, 0.5)) == pytest.approx(clip_and_delta)
+    # what is still to come at each step but the last is its own reward
+    returns = [sum(differences(steps)[place:]) for place in range(len(steps))]
+    assert returns[:-1] == pytest.approx(steps[:-1])
+
+
+def test_rewards_at_the_ends_of_steps():
+    texts = ["a\nb c\n\n", "\n \n", "d"]
+    steps = [[0.5, 0.25], [], [1.0]]
+    assert at_steps(lambda p, c: steps, "\n", 2.0, None, False)(["p"] * 3, texts) == [
+        [(1, 1.0), (5, 0.5)],
+        [],
+        [(1, 2.0)],
+    ]
+    clip_and_delta = at_steps(lambda p, c: steps, "\n", 2.0, 0.25, True)
+    assert clip_and_delta(["p"] * 3, texts) == [[(1, 0.0), (5, 0.0)], [], [(1, 0.0)]]
+    with pytest.raises(InputError, match=r"for each of 1 steps between .*, got 2"):
+        at_steps(lambda p, c: steps[:1], "\n", 2.0, None, False)(["p"], ["a b"])
 
 
 def test_soft_overlong_penalty():
@@ -173,7 +208,8 @@ def test_process_rewards_with_clip():
         ({"kl.at_most": 1.0}, "no signal 'kl'"),
         ({"weight": 1.0}, r"nothing without reward\.rule"),
         ({"process_clip": 0.5}, r"nothing without reward\.process"),
-        ({"process": "json:loads", "process_delta": True}, "leave the reward of the first step"),
+        ({"process": "json:loads", "process_delta": True}, r"nothing without reward\.process_sep"),
+        ({"process_separator": " "}, r"nothing without reward\.process"),
         ({"length_buffer": 2}, r"nothing without reward\.length_limit"),
         ({"lagrange_rate": 0.1}, "nothing without a constraint"),
         ({"signals": ("nothing",)}, "no signal 'nothing' in tiny"),
@@ -191,6 +227,13 @@ def test_process_rewards_with_clip():
 def test_wrong_options(options, message, words_are_tokens):
     with pytest.raises(InputError, match=message):
         assemble(BUILT, {f"reward.{name}": value for name, value in options.items()})
+
+
+def test_a_separator_is_a_text():
+    for separator in ("", 3):
+        options = {"reward.process": "json:loads", "reward.process_separator": separator}
+        with pytest.raises(InputError, match="expected the text between two steps"):
+            RewardOptions.read(options).step_rewards()
 
 
 def test_a_rule_with_nothing_to_put_together_is_refused_before_a_study():

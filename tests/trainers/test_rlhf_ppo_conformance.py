@@ -44,6 +44,30 @@ class TestPPO(TrainerConformance):
     )
 
 
+STEPS = {
+    "reward.process": "autorl.trainers.language.tasks.sorting:steps",
+    "reward.process_separator": " ",
+    "reward.process_delta": True,
+}
+
+
+class TestRewardsAtEachStep(TrainerConformance):
+    """Rewards at each step, in other weights and with another threshold of Clip."""
+
+    case = Case(
+        TrainerSpec("rlhf/ppo", SMALL),
+        TASK,
+        configs=(
+            Config(STEPS | {"reward.process_weight": 0.5, "learning_rate": 1e-3}),
+            Config(STEPS | {"reward.process_weight": 1.0, "reward.process_clip": 0.5}),
+        ),
+        horizon=4,
+        episodes=8,
+        passes=True,
+        fixed=("num_ppo_epochs", 1),
+    )
+
+
 SCHEDULED = {"learning_rate": 1e-3, "kl_coef": 0.05, "kl_coef.shape": "linear"}
 
 

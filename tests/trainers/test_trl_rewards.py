@@ -14,6 +14,7 @@ from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, St
 from autorl.trainers import load, saved_state
 
 TASK = EnvironmentSpec("sort-verifiable", FrozenMap({"digits": 2, "sft_steps": 20}))
+STEPWISE = ["reward.process", "reward.process_separator", "reward.process_delta"]
 SHORT = {"reward.length.at_most": 1.0, "reward.lagrange_rate": 0.5}
 CONFIGS = {
     "trl/ppo": {"learning_rate": 1e-3, "batch_size": 16, "num_ppo_epochs": 1, "kl_coef": 0.1},
@@ -89,6 +90,7 @@ def test_a_weight_of_the_reward_may_change_in_training_and_a_limit_may_not(tmp_p
         ("trl/rloo", ["reward.kl.at_most"], "no signal 'kl'"),
         ("trl/dpo", ["reward.length.at_most"], "learns from data"),
         ("trl/rloo", ["reward.rule"], "puts several signals together"),
+        ("trl/rloo", STEPWISE, "gets one number per completion"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_study(name, names, message):

@@ -19,7 +19,7 @@ from autorl.core.types import (
 from autorl.trainers.contract import Change
 from autorl.trainers.language.ppo import settings as ppo_settings
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
-from autorl.trainers.language.rewards.options import without
+from autorl.trainers.language.rewards.options import RewardOptions, without
 from autorl.trainers.rlhf.trainer import RLHFTrainer
 from autorl.trainers.shared import base_name, check_names, check_start, schedule_parts
 
@@ -33,6 +33,7 @@ class PPOTrainer(RLHFTrainer):
     rose and its held-out score fell this many evaluations in a row; default 3, 0 = never).
     """
 
+    stepwise = True
     measures = ppo_settings.MEASURES
     saved = 7  # the model apart; policy, value network, and two moments of Adam for each
     grouped = False  # it holds completions of a batch against each other, not those of one prompt
@@ -61,7 +62,9 @@ class PPOTrainer(RLHFTrainer):
         check_names([base_name(name) for name in names], ppo_settings.DEFAULTS, what, "space")
 
     def check_values(self, config: Config) -> None:
-        ppo_settings.settings_at(without({**self.defaults, **config}), 0, 1)
+        values = {**self.defaults, **config}
+        RewardOptions.read(values).step_rewards()
+        ppo_settings.settings_at(without(values), 0, 1)
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the batch of completions that reaches `step`."""

@@ -13,7 +13,7 @@ from autorl.space import resolve_schedules
 from autorl.store.checkpoints import scratch
 from autorl.trainers.language.ppo.algorithm import PPO, NotFiniteError, Rollout
 from autorl.trainers.language.ppo.settings import MEASURES, Settings
-from autorl.trainers.language.rewards.options import without
+from autorl.trainers.language.rewards.options import RewardOptions, without
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun
 from autorl.trainers.rlhf.trainer import RLHFTrainer
@@ -32,7 +32,8 @@ class PPORun(LanguageRun):
         values = {**trainer.defaults, **segment.config}
         super().__init__(trainer, segment, report, "rlhf/ppo", values)
         seed = integer_seed(segment.seed, "algorithm")
-        self.ppo = _Counting(self.built, without(values), seed, segment.horizon, self.reward)
+        steps = RewardOptions.read(values).step_rewards()
+        self.ppo = _Counting(self.built, without(values), seed, segment.horizon, self.reward, steps)
         if self.state is not None:
             self.ppo.load(self.state["ppo"], fork=segment.fork)
 

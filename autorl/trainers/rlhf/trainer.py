@@ -71,6 +71,7 @@ class RLHFTrainer(Trainer):
         learns_from: parts of which a task must have at least one, in the words of
             `autorl.trainers.language.contract.Task.check`.
         scores: whether it trains on a reward: what it samples is scored.
+        stepwise: whether it takes a reward at each step of a completion.
         measures: what it says of its updates, as metrics `train_*`.
         grouped: whether completions of one prompt are held against each other.
         policies: whether it trains a policy, not a reward model.
@@ -80,6 +81,7 @@ class RLHFTrainer(Trainer):
     model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
     learns_from: tuple[str, ...] = ("prompts",)
     scores = True
+    stepwise = False
     measures: tuple[str, ...] = ()
     grouped = True
     policies = True
@@ -146,7 +148,9 @@ class RLHFTrainer(Trainer):
         about = find_task(environment)
         available = about.check(without_instance(environment.kwargs))
         names = {*hyperparameters, *self.defaults}
-        RewardOptions.read(dict.fromkeys(names)).check(about.signals, about.ensemble)
+        RewardOptions.read(dict.fromkeys(names)).check(
+            about.signals, about.ensemble, stepwise=self.stepwise
+        )
         of_reward = {name for name in names if reward_options.is_option(name)}
         if of_reward and not self.scores:
             raise InputError(

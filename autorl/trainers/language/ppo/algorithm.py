@@ -26,7 +26,8 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.language.passes import inputs
 from autorl.trainers.language.ppo import terms
 from autorl.trainers.language.ppo.settings import OF_UPDATES, Settings, settings_at
+from autorl.trainers.language.rewards.composition import StepRewards
 from autorl.trainers.language.sampling import Samples, sample
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class PPO:
         seed: of every random draw.
         horizon: steps the run is meant to have; schedules are functions of step / horizon.
         reward: the training signal.
+        steps: further rewards, at the end of each step of a completion.
 
     Attributes:
         step: optimizer steps done.
@@ -96,13 +99,20 @@ class PPO:
     """
 
     def __init__(
-        self, built: Built, config: Mapping[str, object], seed: int, horizon: int, reward: Signal
+        self,
+        built: Built,
+        config: Mapping[str, object],
+        seed: int,
+        horizon: int,
+        reward: Signal,
+        steps: StepRewards | None = None,
     ) -> None:
         self.built = built
         self.config = dict(config)
         self.seed = seed
         self.horizon = horizon
         self.reward = reward
+        self.steps = steps
         self.tokenizer: Any = load_tokenizer(built.reference)
         # three copies: the value network shares no weight with the policy
         policy, reference, body = (load_policy(built.reference).eval() for _ in range(3))
@@ -224,7 +234,8 @@ class PPO:
         raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
         scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
         kl = terms.kl_estimate(log_old, log_reference, now.kl_estimator)
-        rewards = terms.token_rewards(scores, kl, mask, now.kl_coef)
+        process = self._process(prompts, samples.texts, tokens, mask)
+        rewards = terms.token_rewards(scores, kl, mask, now.kl_coef) + process
         if now.whiten_rewards:
             # the mean stays: shifting it would change what ending early is worth
             rewards = terms.whiten(rewards, mask, shift_mean=False)
@@ -233,6 +244,9 @@ class PPO:
         )
         if now.whiten_advantages:
             advantages = terms.whiten(advantages, mask)
+        earned = process.sum(dim=1)
+        scores = scores + earned
+        raw = raw + earned
         self.logs = {
             "reward": float(raw.mean()),
             "reward_std": float(raw.std(correction=0)),
@@ -246,6 +260,27 @@ class PPO:
             "ended": float(ended.float().mean()),
         }
         return Rollout(tokens, attention, mask, log_old, values, advantages, returns)
+
+    def _process(
+        self, prompts: Sequence[str], texts: Sequence[str], tokens: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Return the rewards of steps, each at the token that ends its step, (b, t)."""
+        placed = torch.zeros_like(mask)
+        scored = self.steps(prompts, texts) if self.steps else []
+        for row, steps in enumerate(scored):
+            completion = tokens[row, -mask.shape[1] :][mask[row].bool()].tolist()
+            for end, reward in steps:
+                placed[row, self._token_at(completion, end)] += reward
+        return placed
+
+    def _token_at(self, completion: list[int], end: int) -> int:
+        """Return the place of the first token with which `end` characters are written."""
+
+        def written(place: int) -> int:
+            text = self.tokenizer.decode(completion[: place + 1], skip_special_tokens=True)
+            return len(text)
+
+        return bisect_left(range(len(completion)), end, key=written)
 
     def _update(self, part: Rollout, now: Settings) -> tuple[float, ...]:
         """Take one optimizer step, and return `OF_UPDATES`."""

@@ -4,7 +4,7 @@ References:
     [Coste2023] Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization", 2023: mean,
         WCO, UWO.
     [Gao2024] Gao et al., "On Designing Effective RL Reward at Training Time for LLM Reasoning",
-        2024: Clip.
+        2024: Clip, Delta.
     [Moskovitz2023] Moskovitz et al., "Confronting Reward Model Overoptimization with Constrained
         RLHF", 2023.
     [Yu2025] Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025:
@@ -24,6 +24,10 @@ from autorl.trainers.language.contract import Signal
 
 RULES = ("mean", "wco", "uwo")
 Kind: TypeAlias = Literal["at_most", "at_least"]
+Process: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[list[float]]]
+"""Gives a list of step rewards for each completion."""
+StepRewards: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[list[tuple[int, float]]]]
+"""Gives, for each step of each completion, the characters up to its end, and its reward."""
 
 
 def ensemble(signals: Sequence[Signal], rule: str = "mean", weight: float = 0.5) -> Signal:
@@ -65,36 +69,93 @@ def ensemble(signals: Sequence[Signal], rule: str = "mean", weight: float = 0.5)
     return score
 
 
+def clipped(steps: Sequence[float], threshold: float | None) -> list[float]:
+    """Return the step rewards after Clip, min(r, threshold) - threshold [Gao2024].
+
+    None is above 0, so to repeat a good step cannot raise the return. Without a threshold they
+    stay.
+    """
+    return [step if threshold is None else min(step, threshold) - threshold for step in steps]
+
+
+def differences(steps: Sequence[float]) -> list[float]:
+    """Return the step rewards after Delta [Gao2024].
+
+    Step k of K gets r_k - r_(k+1), step K - 1 gets r_(K-1), and the last nothing: the outcome
+    judges it. The rewards from a step on add up to r_k, however many steps follow.
+    """
+    earlier = steps[:-1]
+    # one longer than `earlier`, or as long: nothing follows the last but one
+    following = [*earlier[1:], 0.0]
+    changes = [now - after for now, after in zip(earlier, following, strict=False)]
+    return changes + [0.0] * bool(steps)
+
+
 def with_process(
-    outcome: Signal,
-    process: Callable[[Sequence[str], Sequence[str]], list[list[float]]],
-    weight: float,
-    threshold: float | None = None,
+    outcome: Signal, process: Process, weight: float, threshold: float | None = None
 ) -> Signal:
     """Make the signal outcome + weight * sum of the process rewards.
-
-    With a threshold a process reward r counts as min(r, threshold) - threshold, Clip of [Gao2024]:
-    none is above 0, so to repeat a good step cannot raise the return.
 
     One number per completion, so there is no Delta: its sum is the reward of the first step,
     whatever the others are.
 
     Args:
         outcome: the reward of the whole completion.
-        process: gives a list of step rewards for each completion.
+        process: the step rewards.
         weight: of their sum.
         threshold: of Clip.
     """
 
-    def clipped(steps: Sequence[float]) -> Sequence[float]:
-        return steps if threshold is None else [min(step, threshold) - threshold for step in steps]
-
     def score(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        returns = [math.fsum(clipped(steps)) for steps in process(prompts, completions)]
+        lists = process(prompts, completions)
+        returns = [math.fsum(clipped(steps, threshold)) for steps in lists]
         outcomes = outcome(prompts, completions)
         return [reward + weight * steps for reward, steps in zip(outcomes, returns, strict=True)]
 
     return score
+
+
+def at_steps(
+    process: Process, separator: str, weight: float, threshold: float | None, delta: bool
+) -> StepRewards:
+    """Make weight * process rewards, each at the end of its step.
+
+    Args:
+        process: the step rewards.
+        separator: stands between the steps of a completion; blank ones do not count.
+        weight: of each.
+        threshold: of Clip, which comes first.
+        delta: whether Delta follows.
+    """
+
+    def score(prompts: Sequence[str], completions: Sequence[str]) -> list[list[tuple[int, float]]]:
+        lists = process(prompts, completions)
+        scored = []
+        for text, steps in zip(completions, lists, strict=True):
+            ends = _step_ends(text, separator)
+            if len(steps) != len(ends):
+                raise InputError(
+                    f"expected a reward for each of {len(ends)} steps between {separator!r}, got "
+                    f"{len(steps)}, for the completion {text!r:.80}",
+                    key="reward.process",
+                )
+            rewards = clipped(steps, threshold)
+            rewards = differences(rewards) if delta else rewards
+            scored.append([(end, weight * step) for end, step in zip(ends, rewards, strict=True)])
+        return scored
+
+    return score
+
+
+def _step_ends(text: str, separator: str) -> list[int]:
+    """Return the characters up to the end of each step."""
+    ends = []
+    end = -len(separator)
+    for step in text.split(separator):
+        end += len(separator) + len(step)
+        if step.strip():
+            ends.append(end)
+    return ends
 
 
 def with_length(

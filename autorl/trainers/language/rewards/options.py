@@ -9,6 +9,9 @@ Any of them can be searched.
     reward.process: "autorl.trainers.language.tasks.sorting:steps"
                                        # process rewards, a list per completion
     reward.process_weight: 0.5         # of their sum; reward.process_clip: threshold of Clip
+    reward.process_separator: " "      # the rewards come at the end of each step, and
+                                       # reward.process_delta: true is Delta (a trainer that takes
+                                       # rewards at each step)
     reward.length_limit: 12            # soft overlong penalty, in tokens as the metric `length`;
                                        # reward.length_buffer (tokens), reward.length_weight
     reward.length.at_most: 8.0         # constraints on a signal's mean, by Lagrangian multipliers;
@@ -16,8 +19,7 @@ Any of them can be searched.
                                        # reward.lagrange_rate, reward.lagrange_ceiling
 
 `RewardOptions.read` is the one place where these names are read. An option that is not given is
-left out: without options the signal is the task's own. Every trainer gets one number per
-completion, so Delta, which is for a reward at each step, is refused.
+left out: without options the signal is the task's own.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from autorl.trainers.language.models import load_tokenizer
 from autorl.trainers.language.rewards.composition import (
     Constrained,
     Kind,
+    StepRewards,
+    at_steps,
     ensemble,
     with_length,
     with_process,
@@ -42,11 +46,13 @@ PREFIX = "reward."
 _SIGNALS = f"{PREFIX}signals"
 _PLAIN = (
     *("signals", "rule", "weight", "process", "process_weight", "process_clip"),
+    *("process_separator", "process_delta"),
     *("length_limit", "length_buffer", "length_weight", "lagrange_rate", "lagrange_ceiling"),
 )
 _NEEDS = {  # option -> the one it is nothing without
     "weight": "rule",
-    **dict.fromkeys(("process_weight", "process_clip"), "process"),
+    **dict.fromkeys(("process_weight", "process_clip", "process_separator"), "process"),
+    "process_delta": "process_separator",
     **dict.fromkeys(("length_buffer", "length_weight"), "length_limit"),
 }
 CHANGES = tuple(  # may change while a run goes on; which signals and limits there are may not
@@ -110,7 +116,7 @@ class RewardOptions:
     def signal(self, built: Built) -> Signal:
         """Put the training signal of a run together.
 
-        With constraints it is a `Constrained` one.
+        With constraints it is a `Constrained` one. Rewards at each step are no part of it.
 
         Raises:
             InputError: see `check`; or a value is out of range, or a function cannot be imported.
@@ -119,7 +125,7 @@ class RewardOptions:
         values = self.plain
         parts = [_signal(built, name) for name in self._parts(built.training, built.ensemble)]
         reward = ensemble(parts, values.get("rule", "mean"), values.get("weight", 0.5))
-        if "process" in values:
+        if "process" in values and "process_separator" not in values:
             process = UserFunction(values["process"], f"{PREFIX}process")
             weight = values.get("process_weight", 1.0)
             reward = with_process(reward, process, weight, values.get("process_clip"))
@@ -144,13 +150,43 @@ class RewardOptions:
             ceiling=values.get("lagrange_ceiling", 10.0),
         )
 
-    def check(self, signals: Collection[str], ensemble: Collection[str] | None = None) -> None:
+    def step_rewards(self) -> StepRewards | None:
+        """Return the rewards at each step of a run, None if it has none.
+
+        Raises:
+            InputError: a value is out of range, or the function cannot be imported.
+        """
+        values = self.plain
+        if "process_separator" not in values:
+            return None
+        separator = values["process_separator"]
+        if not isinstance(separator, str) or not separator:
+            raise InputError(
+                f"expected the text between two steps, got {separator!r}",
+                key=f"{PREFIX}process_separator",
+            )
+        return at_steps(
+            UserFunction(values["process"], f"{PREFIX}process"),
+            separator,
+            values.get("process_weight", 1.0),
+            values.get("process_clip"),
+            values.get("process_delta", False),
+        )
+
+    def check(
+        self,
+        signals: Collection[str],
+        ensemble: Collection[str] | None = None,
+        *,
+        stepwise: bool = True,
+    ) -> None:
         """Check the names of the options, whatever their values.
 
         Args:
             signals: of the task.
             ensemble: of the task. None: it is not asked whether a rule has anything to put
                 together.
+            stepwise: whether the trainer takes rewards at each step.
 
         Raises:
             InputError: an option does not exist, or needs another that is not given.
@@ -162,7 +198,7 @@ class RewardOptions:
                     key=f"{PREFIX}{signal}.{kind}",
                 )
         for option in self.plain:
-            problem = self._problem(option)
+            problem = self._problem(option, stepwise)
             if problem:
                 raise InputError(problem, key=PREFIX + option)
         # None: it is not asked
@@ -174,14 +210,13 @@ class RewardOptions:
             key=f"{PREFIX}rule",
         )
 
-    def _problem(self, option: str) -> str:
+    def _problem(self, option: str, stepwise: bool) -> str:
         """Say why a run cannot have an option, empty if it can."""
-        # Gao et al. (2024) have it, so it is refused with a reason and not as unknown
-        if option == "process_delta":
+        if option in ("process_separator", "process_delta") and not stepwise:
             return (
-                "Delta is for a reward at each step: of one number per completion, which every "
-                "trainer gets, it would leave the reward of the first step alone; leave it out, or "
-                "take reward.process_clip"
+                "is for a reward at each step, and this trainer gets one number per completion, of "
+                "which Delta would leave the reward of the first step alone; leave it out, or take "
+                "reward.process_clip"
             )
         if option not in _PLAIN:
             allowed = (*_PLAIN, "<signal>.at_most", "<signal>.at_least")
