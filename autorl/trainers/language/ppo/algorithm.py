@@ -264,7 +264,7 @@ class PPO:
     def _process(
         self, prompts: Sequence[str], texts: Sequence[str], tokens: Tensor, mask: Tensor
     ) -> Tensor:
-        """Return the rewards of steps, each at the token that ends its step, (b, t)."""
+        """Return the step rewards, each at its step's last token, (b, t)."""
         placed = torch.zeros_like(mask)
         scored = self.steps(prompts, texts) if self.steps else []
         for row, steps in enumerate(scored):
@@ -274,7 +274,7 @@ class PPO:
         return placed
 
     def _token_at(self, completion: list[int], end: int) -> int:
-        """Return the place of the first token with which `end` characters are written."""
+        """Return the place of the token that completes `end` characters."""
 
         def written(place: int) -> int:
             text = self.tokenizer.decode(completion[: place + 1], skip_special_tokens=True)

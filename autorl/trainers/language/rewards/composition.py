@@ -72,8 +72,7 @@ def ensemble(signals: Sequence[Signal], rule: str = "mean", weight: float = 0.5)
 def clipped(steps: Sequence[float], threshold: float | None) -> list[float]:
     """Return the step rewards after Clip, min(r, threshold) - threshold [Gao2024].
 
-    None is above 0, so to repeat a good step cannot raise the return. Without a threshold they
-    stay.
+    No step is above 0, so to repeat a good one cannot raise the return. No threshold: no Clip.
     """
     return [step if threshold is None else min(step, threshold) - threshold for step in steps]
 

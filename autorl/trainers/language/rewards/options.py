@@ -151,7 +151,7 @@ class RewardOptions:
         )
 
     def step_rewards(self) -> StepRewards | None:
-        """Return the rewards at each step of a run, None if it has none.
+        """Return the rewards at each step, None without a separator.
 
         Raises:
             InputError: a value is out of range, or the function cannot be imported.
