@@ -57,7 +57,7 @@ def sequences_at_once(config: Any, width: int) -> int:
     text = config.get_text_config()
     hidden = text.hidden_size
     between = getattr(text, "intermediate_size", None) or 4 * hidden
-    heads = text.num_attention_heads
+    heads = getattr(text, "num_attention_heads", None) or 1  # none in state-space models
     keys = hidden * (getattr(text, "num_key_value_heads", None) or heads) // heads
     # keys and values of all layers; states of the layer at work; its attention mask; logits of the
     # position that is sampled
