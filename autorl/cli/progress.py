@@ -136,7 +136,7 @@ class Reporter:
         of it.
         """
         driver = self._study.driver
-        if self._study.spec.budget.hours is not None or not driver.charges.steps:
+        if self._study.spec.budget.measured is not None or not driver.charges.steps:
             return progress.budget_used
         running = driver.work.in_flight.values()
         missing = sum(

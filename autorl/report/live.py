@@ -138,7 +138,8 @@ def search_seconds_left(record: StudyRecord) -> float | None:
     seconds = spent.hours * 3600
     if record.spec.budget.hours is not None:
         return max(0.0, record.spec.budget.hours * 3600 - seconds)
-    done = min(1.0, used) * _trained_share(record)
+    # What outcomes use up is trained.
+    done = min(1.0, used) * (1.0 if record.spec.budget.measured else _trained_share(record))
     if done < LEAST_SHARE or seconds <= 0:
         return None
     return seconds * (1.0 - done) / done

@@ -99,7 +99,7 @@ class Plan:
             scored.
         trained_exact: the steps really trained are exact too (of the test phase: at most); else
             they are those of other configurations than the study will train.
-        open_ended: the budget is in hours: the counts are those of one proposal.
+        open_ended: only a clock or outcomes use the budget: the counts are of one proposal.
         cut: the simulation was stopped after so many segments; the study is larger.
         rungs: steps at which runs are cut; empty without.
         outline, cautions: what the optimizer itself says about its brackets, and what to know about
@@ -155,7 +155,7 @@ def make_plan(spec: Spec) -> Plan:
     load = trainer_loader(spec)
     check(spec, load)
     check_callbacks(spec)
-    open_ended = spec.budget.hours is not None
+    open_ended = spec.budget.measured is not None
     adaptive = spec.evaluation.seeds == "adaptive"
     policy = spec.policy()
     ends = _Ends(spec, load)
@@ -468,9 +468,9 @@ def _light(spec: Spec) -> Spec:
         changes["optimizer"] = OptimizerSection(
             name=_DRY_RUN, stop=section.stop, rungs=section.rungs, **options
         )
-    if spec.budget.hours is not None:
-        # Nothing says how many proposals fit into hours: one is planned.
-        changes["budget"] = spec.budget.model_copy(update={"hours": None, "configurations": 1})
+    if (measured := spec.budget.measured) is not None:
+        # Nothing says how many proposals fit into it: one is planned.
+        changes["budget"] = spec.budget.model_copy(update={measured: None, "configurations": 1})
     return spec.model_copy(update=changes)
 
 

@@ -23,6 +23,7 @@ from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.idle import idle_text
 from autorl.report.plan import MOST_SEGMENTS, Plan
 from autorl.report.table import columns, one_line
+from autorl.study.budget import MEASURED_BY_SEGMENT, MEASURED_NOUNS
 from autorl.study.setup import ON_THIS_MACHINE, capacity, executor_name, segments_at_once
 from autorl.study.spec import EnvironmentSection, Spec
 from autorl.study.spec.options import options_to_show
@@ -133,7 +134,11 @@ def _work_rows(plan: Plan) -> _Rows:
     spec = plan.spec
     horizon = spec.fidelity.steps
     about = "" if plan.exact else "about "
-    rows = [("proposals", "as many as the hours allow")]
+    measured = spec.budget.measured
+    unknown = f": {spec.parallelism} begin before it is known how many a proposal takes"
+    unknown = unknown if measured in MEASURED_BY_SEGMENT else ""
+    noun = MEASURED_NOUNS.get(measured or "")
+    rows = [("proposals", f"as many as the {noun}s allow{unknown}")]
     if not plan.open_ended:
         count = f"{about}{plan.search.proposals} in {counted(plan.search.segments, 'segment')}"
         rows = [("proposals", count), ("", share_text(plan.share, learns=plan.learns, about=about))]
@@ -257,8 +262,9 @@ def _budget_text(spec: Spec) -> str:
         return counted(budget.configurations, "configuration")
     if budget.environment_steps is not None:
         return f"{counted(budget.environment_steps, spec.step, form=',')} of tuning"
-    assert budget.hours is not None, "a budget is counted in one of these"
-    return counted(budget.hours, "hour")
+    assert budget.measured is not None, "a budget is counted in one of these"
+    amount = getattr(budget, budget.measured)
+    return counted(amount, MEASURED_NOUNS[budget.measured], form=",.12g")
 
 
 def _early_ends(spec: Spec) -> list[str]:

@@ -14,7 +14,7 @@ from autorl.report.text import against_default, iqm_cells, result_dict
 from autorl.store.events import SearchGivenUp, SegmentLost
 from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
-from autorl.study.budget import Spent
+from autorl.study.budget import MEASURED_BY_SEGMENT, MEASURED_NOUNS, Spent
 from autorl.study.results.cautions import loss_cautions, refund_cautions
 from autorl.study.results.record import StudyRecord, unspent_text
 from autorl.study.spec import Spec
@@ -211,9 +211,11 @@ def used_up(spec: Spec, spent: Spent) -> bool:
 
     A full run is one on the first seeds.
     """
+    run = spec.fidelity.steps * len(spec.policy().first)
+    if spec.budget.measured in MEASURED_BY_SEGMENT:
+        return spent.after(run).budget_used(spec) > 1
     if spec.budget.configurations is not None or spec.budget.hours is not None:
         return spent.budget_used(spec) >= 1
-    run = spec.fidelity.steps * len(spec.policy().first)
     return spent.budget_steps(spec) - spent.charged_steps < run
 
 
@@ -222,13 +224,16 @@ def _budget_text(view: StudyView) -> str:
 
     Steps are charged when proposed, and nominal; those trained are said where they differ.
     """
-    charged = view.record.spent.charged_steps
+    spent = view.record.spent
+    charged = spent.charged_steps
     trained = _trained_steps(view.record)
     steps = counted(charged, "tuning step", form=",")
     if trained != charged:
         steps = f"{counted(charged, 'nominal tuning step', form=',')} charged, {trained:,} trained"
     beyond = 0 if view.found is None else view.found.beyond
     more = f", and {beyond:,} beyond it for the default configuration" if beyond else ""
+    if (measured := view.spec.budget.measured) in MEASURED_BY_SEGMENT:
+        steps = f"{counted(spent.used, MEASURED_NOUNS[measured], form=',.6g')}, {steps}"
     return f"{_budget_used(view):.0%} ({steps}){more}"
 
 

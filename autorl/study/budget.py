@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autorl.core.plain_text import counted
 from autorl.core.types import Outcome, ProposalId, SegmentId, Status
-from autorl.store.events import BudgetExtended, SegmentEnded, SessionBegun, StudyEvent
+from autorl.store.events import (
+    BudgetExtended,
+    ProposalFailed,
+    ProposalScored,
+    SegmentEnded,
+    SessionBegun,
+    StudyEvent,
+)
 from autorl.study.lineage import Lineage
 from autorl.study.spec import Spec
+
+TOKENS = "tokens"
+MEASURED_BY_SEGMENT = ("gpu_hours", TOKENS)
+"""Budgets that outcomes use up."""
+MEASURED_NOUNS = {"hours": "hour", "gpu_hours": "GPU-hour", TOKENS: "token"}
+"""The unit of each budget that a clock or outcomes use up."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +34,20 @@ class Spent:
         begun: configurations that started from scratch.
         extra_runs: what was added to the budget.
         hours: of driver time, earlier sessions included.
+        used: tokens or GPU-hours, where the budget counts them.
+        rate: the same per nominal step, 0 before any proposal was settled.
     """
 
     charged_steps: int
     begun: int
     extra_runs: float
     hours: float
+    used: float = 0.0
+    rate: float = 0.0
+
+    def after(self, steps: int) -> Spent:
+        """Return the amounts after so many nominal steps more, at the rate so far."""
+        return replace(self, used=round(self.used + self.rate * steps, 6))
 
     def budget_steps(self, spec: Spec) -> float:
         """The budget in nominal tuning steps, infinite if not counted in them."""
@@ -49,6 +70,8 @@ class Spent:
             return self.hours / budget.hours
         if budget.configurations is not None:
             return self.begun / (budget.configurations + self.extra_runs)
+        if budget.measured is not None:
+            return self.used / float(getattr(budget, budget.measured))
         return self.charged_steps / self.budget_steps(spec)
 
 
@@ -111,6 +134,69 @@ class Charges:
     def _unpaid(self, proposal: ProposalId, seeds: Sequence[int]) -> list[tuple[ProposalId, int]]:
         links = [(link, seed) for link in self._lineage.chain(proposal) for seed in seeds]
         return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
+
+
+class Usage:
+    """The tokens or GPU-hours of a search, where its budget counts them.
+
+    Segments count once their proposal is settled, so that what is asked next depends on no timing.
+
+    Args:
+        spec: the study file.
+        lineage: knows every proposal that is settled.
+
+    Attributes:
+        used: the amount so far.
+    """
+
+    def __init__(self, spec: Spec, lineage: Lineage) -> None:
+        self.used = 0.0
+        self._spec = spec
+        self._lineage = lineage
+        self._steps = 0
+        # Of segments whose proposal is not settled: the amount, None where they told none.
+        self._ended: dict[SegmentId, tuple[float | None, int]] = {}
+        self._tokens: dict[SegmentId, float] = {}  # of the run, where a segment ended
+
+    @property
+    def rate(self) -> float:
+        """The amount per nominal step, 0 before any proposal was settled."""
+        return self.used / self._steps if self._steps else 0.0
+
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log."""
+        if self._spec.budget.measured not in MEASURED_BY_SEGMENT:
+            return
+        match event:
+            case SegmentEnded(segment=segment, place=place) if segment.end is None:
+                steps = self._lineage[segment.proposal].until - place.from_step
+                self._ended[segment] = self._amount(event), steps
+            case (
+                ProposalScored(scored=result, beyond=None)
+                | ProposalFailed(failed=result, beyond=None)
+            ):
+                for link in self._lineage.chain(result.proposal):
+                    for seed in event.seeds:
+                        self._count(SegmentId(link, seed))
+
+    def _count(self, segment: SegmentId) -> None:
+        amount, steps = self._ended.pop(segment, (0.0, 0))
+        # A failure without a number counts as its length: else failures would never end a search.
+        self.used += self.rate * steps if amount is None else amount
+        self._steps += steps
+
+    def _amount(self, event: SegmentEnded) -> float | None:
+        outcome = event.outcome
+        if self._spec.budget.tokens is None:
+            needs = self._spec.resources_for(self._lineage[event.segment.proposal].config)
+            seconds = outcome.cost.get("wall_seconds")
+            return None if seconds is None else seconds * needs.gpu * needs.nodes / 3600
+        told = [report.metrics[TOKENS] for report in outcome.reports if TOKENS in report.metrics]
+        if not told:
+            return None
+        self._tokens[event.segment] = told[-1]
+        before = 0.0 if event.place.parent is None else self._tokens.get(event.place.parent, 0.0)
+        return told[-1] - before if told[-1] >= before else told[-1]  # it began from 0 again
 
 
 def refunded_text(count: int) -> str:

@@ -116,6 +116,7 @@ class Driver(Search):
         self._failures = 0
         journal.subscribe(self.apply)
         journal.subscribe(self.refunds.apply)
+        journal.subscribe(self.usage.apply)
 
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log.
@@ -416,7 +417,7 @@ class Driver(Search):
         - the charged steps, and what is affordable: with fixed seeds, and as long as an adaptive
           study explores, all is charged when it is proposed. Racing charges later, and races
           against the incumbent of the ask: never blind.
-        - `budget.hours`, read from a real clock, and what ends a search early: never blind.
+        - a budget that a clock or outcomes use up, and what ends a search early: never blind.
         - the first failures: they end the search before anything succeeded, so then an ask goes
           ahead only where too few outcomes are due to end it.
         - `ended`: set by answers alone, which are those above.

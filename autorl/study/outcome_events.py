@@ -16,7 +16,12 @@ from autorl.study.lineage import Lineage
 
 
 def judged(
-    segment: Segment, outcome: Outcome, nominal: int, judge: Judge, join: Callable[[Outcome], Curve]
+    segment: Segment,
+    outcome: Outcome,
+    nominal: int,
+    judge: Judge,
+    join: Callable[[Outcome], Curve],
+    needed: str,
 ) -> Outcome:
     """Return an outcome as it is recorded.
 
@@ -28,6 +33,7 @@ def judged(
         nominal: step the segment starts at by its proposal.
         judge: scores the curve.
         join: joins an outcome of the segment to those of the chain before it.
+        needed: a metric that the budget counts; "" of any other budget.
     """
     latest = max(segment.until, outcome.reached)  # it may end before or after its nominal step
     problem = step_problem(min(segment.start, nominal), latest, outcome.reports)
@@ -39,6 +45,8 @@ def judged(
         return dataclasses.replace(outcome, status=Status.CRASH, message=problem)
     try:
         value = judge.value(segment.id.seed, join(outcome))
+        if needed and not any(needed in report.metrics for report in outcome.reports):
+            raise KeyError(needed)
     except (KeyError, ValueError) as error:
         # Metrics of other reports are no news.
         reports = outcome.reports

@@ -31,7 +31,7 @@ from autorl.core.types import (
 from autorl.statistics.evaluation import Adaptive
 from autorl.statistics.noise import standard_errors
 from autorl.store.events import ENQUEUED, SeedsGranted
-from autorl.study.budget import Spent
+from autorl.study.budget import MEASURED_BY_SEGMENT, Spent
 from autorl.study.more_seeds import Confirmation
 from autorl.study.search import Search
 
@@ -66,7 +66,9 @@ class SearchBudget:
     @property
     def spent(self) -> Spent:
         """The amounts the search has used so far."""
-        return Spent(self._charges.steps, self.begun, self.extra_runs, self._elapsed())
+        usage = self._search.usage
+        amounts = (self._charges.steps, self.begun, self.extra_runs, self._elapsed())
+        return Spent(*amounts, used=usage.used, rate=usage.rate)
 
     @property
     def steps(self) -> float:
@@ -95,6 +97,10 @@ class SearchBudget:
         if configurations is not None:
             return proposal.resume_from is not None or self.begun < configurations + self.extra_runs
         cost = (proposal.until - begin) * len(self._policy.first)
+        if self._spec.budget.measured in MEASURED_BY_SEGMENT:
+            # With what is open, at the rate of what is settled.
+            cost += sum(self._charges.of(it.proposal) * len(it.seeds) for it in self._search.queue)
+            return self.spent.after(cost).budget_used(self._spec) <= self._explored_share
         return self._charges.steps + cost <= self._exploration_steps
 
     @property
@@ -105,7 +111,7 @@ class SearchBudget:
         if self.confirmation is not None:
             if self.confirmation.under_way:
                 return True
-            if self._spec.budget.hours is None:
+            if self._spec.budget.measured is None:
                 return self._charges.steps >= self._exploration_steps
         # Configurations that have begun go on to their end: `pays_for` refuses only new ones.
         return self.used >= self._explored_share and self._spec.budget.configurations is None
@@ -147,7 +153,7 @@ class SearchBudget:
 
         None: the search is over.
         """
-        if self.confirmation is None or (self._spec.budget.hours is not None and self.used >= 1):
+        if self.confirmation is None or (self._spec.budget.measured is not None and self.used >= 1):
             return None
         if self.early is not None:
             # The part of the budget that confirms, of as much as was explored.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autorl.core.types import ProposalId, Scored
 from autorl.statistics.evaluation import Ranking
-from autorl.study.budget import Charges
+from autorl.study.budget import Charges, Usage
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.open_proposals import Queue
@@ -25,6 +25,7 @@ class Search:
         ranking: the scored proposals.
         lineage: the chains of proposals.
         charges: what the budget was charged.
+        usage: tokens or GPU-hours of it that outcomes used.
         work: the segments, and how they ended.
         queue: the proposals under evaluation.
         costs: predicted of one seed of each proposal.
@@ -39,6 +40,7 @@ class Search:
         self.ranking = Ranking()
         self.lineage = Lineage(spec.plan)
         self.charges = Charges(self.lineage)
+        self.usage = Usage(spec, self.lineage)
         self.work = Work(spec, journal, self.lineage, self.judge)
         self.queue = Queue(self.lineage.chain)
         self.costs: dict[ProposalId, float] = {}

@@ -387,7 +387,7 @@ class Study:
         """
         is_open = self.driver.search_end is None or not self.driver.ranking
         refunded = self.driver.refunds.due(files)
-        if refunded and is_open and self.spec.budget.hours is None:
+        if refunded and is_open and self.spec.budget.measured is None:
             self.journal.record(BudgetExtended(0.0, refunded))
             say(refunded_text(len(refunded)))
 

@@ -317,6 +317,10 @@ class CommandTrainer(UserTrainer):
                 "the command names {environment}, the study has none", key="environment.id"
             )
 
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str] | None:
+        """List the metrics that `map` names, if it names any."""
+        return self.metrics.map or None
+
     def check_tasks(self, environments: Sequence[EnvironmentSpec]) -> None:
         """Check that the command is told the id of each task."""
         names = [environment.id for environment in environments]

@@ -32,7 +32,7 @@ def said(*shown, times=(0.0,), in_flight=(), hours=None, charged=True):
     }
     study = SimpleNamespace(
         tests=SimpleNamespace(progress=(4, 10)),
-        spec=SimpleNamespace(budget=SimpleNamespace(hours=hours)),
+        spec=SimpleNamespace(budget=SimpleNamespace(measured=hours)),
         driver=SimpleNamespace(
             charges=SimpleNamespace(covers=lambda segment: charged, steps=1000),
             work=SimpleNamespace(in_flight=segments),

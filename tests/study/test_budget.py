@@ -4,16 +4,18 @@ import dataclasses
 from contextlib import suppress
 from functools import partial
 
+import numpy as np
 import pytest
-from scripted import Scripted, Toy, chain, full, run, study_with, tables, toy_spec
+from scripted import Scripted, Shuffled, Toy, chain, full, run, study_with, tables, toy_spec
 from study_support import StoppedError, small_spec, stop_after
 
-from autorl.core.types import FrozenMap, InputError, SearchEnd, SegmentId, Status, Wait
+from autorl.core.types import FrozenMap, InputError, SearchEnd, SegmentId, Status, StudyError, Wait
 from autorl.store import Store
 from autorl.store.events import SegmentLost, SessionBegun, StudyFinished, TestSeedsAdded
 from autorl.study import Study
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
+from autorl.study.results.record import StudyRecord
 from autorl.study.setup import make_optimizer
 
 
@@ -225,6 +227,104 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
         for event in (TestSeedsAdded(()), begun, finished):
             reopened.store.append(event)
     assert reopened.tables.hours() == pytest.approx(4.0)
+
+
+# -- tokens and GPU-hours ----------------------------------------------------------------------------------------------
+
+
+class Sampler(Toy):
+    """Tells the tokens of a run so far: more or fewer by its configuration; 36 s a step and a GPU."""
+
+    def __init__(self, **more):
+        super().__init__(
+            lambda config, seed, step: {
+                "eval_return": config["x"],
+                "tokens": self.of(config, step),
+            },
+            **more,
+        )
+
+    @staticmethod
+    def of(config, step):
+        return (8 + round(4 * config["x"])) * step
+
+    def train(self, segment, report):
+        outcome = super().train(segment, report)
+        cost = {**outcome.cost, "wall_seconds": 36.0 * (segment.until - segment.start)}
+        return dataclasses.replace(outcome, cost=cost)
+
+
+def rungs(number, seen):
+    """Two to a half, the first of them on to the end, and again."""
+    x = number // 3 / 20
+    return chain(x, 100, number - 2) if number % 3 == 2 else chain(x, 50)
+
+
+def used(study):
+    """What was used, by its own driver and by who reads it."""
+    usage = study.driver.usage
+    spent = StudyRecord(study.spec, study.store, None).spent
+    assert (usage.used, usage.rate) == (spent.used, spent.rate)
+    return usage.used
+
+
+@pytest.mark.parametrize("script", [lambda number, seen: full(number / 20), rungs])
+@pytest.mark.parametrize(("parallelism", "tuning"), [(1, 1), (3, 1), (4, 3)])
+@pytest.mark.parametrize(
+    ("budget", "unit"), [({"tokens": 12000}, 12), ({"gpu_hours": 24}, 0.02)], ids=["tokens", "gpu"]
+)
+def test_what_outcomes_use_up_ends_within_a_proposal_of_the_bound(
+    monkeypatch, budget, unit, parallelism, tuning, script
+):
+    spec = toy_spec(
+        budget=budget,
+        seeds={"tuning": tuning, "test": 0},
+        parallelism=parallelism,
+        resources={"gpu": 2} if "gpu_hours" in budget else None,
+        executor={"name": "ray" if "gpu_hours" in budget else "in_process"},
+    )
+    (bound,) = budget.values()
+    seen = []
+    for order in range(3):
+        study = study_with(monkeypatch, spec, Scripted(script), Sampler())
+        study.run(executor=Shuffled(study.load, np.random.default_rng(order)))
+        assert abs(bound - used(study)) <= unit * 100 * tuning
+        assert study.driver.search_end is SearchEnd.BUDGET
+        seen.append((tables(study), used(study)))
+    assert seen[0] == seen[1] == seen[2], "the order in which outcomes come changes nothing"
+    if "tokens" in budget and script is not rungs:
+        configs = [study.driver.lineage[number].config for number in study.driver.lineage.proposals]
+        assert used(study) == tuning * sum(Sampler.of(config, 100) for config in configs)
+    said = study.spec.indeterminate
+    assert said == ("a budget in GPU-hours, resources.gpu" if "gpu_hours" in budget else None)
+
+
+@pytest.mark.parametrize("events", range(3, 30, 4))
+def test_tokens_of_earlier_sessions_count(monkeypatch, tmp_path, events):
+    spec = toy_spec(budget={"tokens": 5000}, seeds={"tuning": 2, "test": 0})
+    begun = partial(study_with, monkeypatch, spec, lambda: Scripted(rungs), Sampler())
+    whole = begun(tmp_path / "whole")
+    run(whole)
+    study = begun(tmp_path / "killed")
+    stop_after(study, events)
+    with suppress(StoppedError):
+        run(study)
+    study.close()
+    study = begun(tmp_path / "killed")
+    run(study)
+    assert (tables(study), used(study)) == (tables(whole), used(whole))
+
+
+def test_failures_without_a_count_are_taken_for_their_length(monkeypatch):
+    """The first run tells the rate, and all others crash at once."""
+    trainer = Sampler(before=lambda segment: Status.CRASH if segment.id.proposal else None)
+    study, optimizer = counted(monkeypatch, trainer, budget={"tokens": 8000}, parallelism=1)
+    assert (optimizer.count, used(study)) == (10, 8000)
+
+
+def test_a_run_that_tells_no_tokens_ends_the_study(monkeypatch):
+    with pytest.raises(StudyError, match="needs metric 'tokens'; the trainer reported eval_return"):
+        counted(monkeypatch, budget={"tokens": 8000})
 
 
 # -- trainers that cannot continue -------------------------------------------------------------------------------------

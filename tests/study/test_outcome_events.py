@@ -30,7 +30,7 @@ def outcome(*values, status=Status.DONE, reached=100, steps=(50, 100), **more):
 
 
 def judge(result, of=None, nominal=40, by=JUDGE):
-    return judged(of or segment(), result, nominal, by, lambda one: join([one]))
+    return judged(of or segment(), result, nominal, by, lambda one: join([one]), "")
 
 
 # -- judged ------------------------------------------------------------------------------------------------------------

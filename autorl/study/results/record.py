@@ -38,7 +38,9 @@ from autorl.store.events import (
     Candidate,
     CandidatesFrozen,
     ModelsNamed,
+    ProposalFailed,
     ProposalMade,
+    ProposalScored,
     SegmentEnded,
     StudyEvent,
     StudyFinished,
@@ -50,7 +52,7 @@ from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged
 from autorl.store.tables import StudyTables
-from autorl.study.budget import Spent
+from autorl.study.budget import MEASURED_BY_SEGMENT, MEASURED_NOUNS, Spent, Usage
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.spec import SeedsSection, Spec, thaw
@@ -136,7 +138,14 @@ class StudyRecord:
         runs = sum((event.runs for event in self.events(BudgetExtended)), start=0.0)
         begun = self.tables.count_begun()
         begun -= sum(self.tables.link(number).resume_from is None for number in self.refunded)
-        return Spent(self._charged_steps(), begun, runs, self.hours)
+        amounts = (self._charged_steps(), begun, runs, self.hours)
+        usage = Usage(self.spec, self._lineage)
+        if self.spec.budget.measured in MEASURED_BY_SEGMENT:
+            for event in self.events(SegmentEnded, ProposalScored, ProposalFailed):
+                if isinstance(event, SegmentEnded):
+                    self.lineage([event.segment.proposal])
+                usage.apply(event)
+        return Spent(*amounts, used=usage.used, rate=usage.rate)
 
     @cached_property
     def refunded(self) -> frozenset[ProposalId]:
@@ -275,7 +284,10 @@ class StudyRecord:
         """The same in words, empty while the search is open."""
         if self.search_end is None:
             return ""
-        return search_end_text(self.search_end, self.spec, self.spent.budget_used(self.spec))
+        text = search_end_text(self.search_end, self.spec, self.spent.budget_used(self.spec))
+        if (measured := self.spec.budget.measured) in MEASURED_BY_SEGMENT:
+            text += f" ({counted(self.spent.used, MEASURED_NOUNS[measured], form=',.6g')})"
+        return text
 
     # -- metrics -----------------------------------------------------------------------------------
 

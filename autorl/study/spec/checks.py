@@ -219,7 +219,7 @@ def check_seed_rule(spec: Spec) -> None:
             "adaptive compares means over all tasks: min and max are multiples of the "
             f"{spec.plan.block} in tasks.tuning"
         )
-    elif rule == "adaptive" and math.isinf(spec.full_runs) and spec.budget.hours is None:
+    elif rule == "adaptive" and math.isinf(spec.full_runs) and spec.budget.measured is None:
         problem = "adaptive needs a budget, of which it keeps a share"
     if problem is not None:
         raise InputError(problem, key="evaluation")
@@ -257,8 +257,8 @@ def check_budget(spec: Spec) -> None:
     It is trained on its first seeds.
 
     Raises:
-        InputError: the budget is smaller, so nothing would train, or it ends by one score and there
-            are several.
+        InputError: the budget is smaller, so nothing would train, it ends by one score and there
+            are several, or it counts GPUs and a segment has none.
     """
     ends = next(
         (key for key in ("target", "converged") if getattr(spec.budget, key) is not None), None
@@ -266,6 +266,12 @@ def check_budget(spec: Spec) -> None:
     if ends is not None and len(spec.objective) > 1:
         raise InputError(
             f"is of a study with one objective, got {len(spec.objective)}", key=f"budget.{ends}"
+        )
+    needs = spec.resources_by_algorithm.values()
+    if spec.budget.gpu_hours is not None and not all(need.gpu for need in needs):
+        raise InputError(
+            "counts a segment's hours times its GPUs: say how many by `resources: {gpu: 1}`",
+            key="budget.gpu_hours",
         )
     steps = spec.fidelity.steps
     seeds = len(spec.policy().first)

@@ -399,6 +399,10 @@ class BudgetSection(Section):
     """Tuning steps, charged when proposed."""
     hours: Positive | None = None
     """Wall-clock hours of the driver, over all its sessions; gives up the same-table guarantee."""
+    gpu_hours: Positive | None = None
+    """Hours of tuning segments times their `resources.gpu`; gives up the same-table guarantee."""
+    tokens: Steps | None = None
+    """Tokens of tuning segments, by the metric `tokens` of their runs."""
     target: Number | None = None
     """Ends the search once the incumbent's tuning score, at full length, is as good."""
     converged: Count | None = None
@@ -410,17 +414,24 @@ class BudgetSection(Section):
     @property
     def reads_outcomes(self) -> bool:
         """Say whether scores or the clock may end the search."""
-        return any(value is not None for value in (self.hours, self.target, self.converged))
+        return any(value is not None for value in (self.measured, self.target, self.converged))
+
+    @property
+    def measured(self) -> Literal["hours", "gpu_hours", "tokens"] | None:
+        """The amount that only outcomes or a clock show; None where proposals are charged."""
+        names: tuple[Literal["hours", "gpu_hours", "tokens"], ...] = (
+            "hours",
+            "gpu_hours",
+            "tokens",
+        )
+        return next((name for name in names if getattr(self, name) is not None), None)
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        amounts = ("runs", "configurations", "environment_steps", "hours")
+        amounts = ("runs", "configurations", "environment_steps", "hours", "gpu_hours", "tokens")
         stated = [name for name in amounts if getattr(self, name) is not None]
         if len(stated) != 1:
-            raise ValueError(
-                "needs exactly one of runs, configurations, environment_steps, hours; "
-                f"got {stated or 'none'}"
-            )
+            raise ValueError(f"needs exactly one of {', '.join(amounts)}; got {stated or 'none'}")
         return self
 
 

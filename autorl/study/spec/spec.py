@@ -466,6 +466,7 @@ class Spec(sections.Section):
         reasons = {
             "asynchronous: true": self.asynchronous,
             "a budget in hours": self.budget.hours is not None,
+            "a budget in GPU-hours": self.budget.gpu_hours is not None,
             "limits.segment_seconds": self.limits.segment_seconds is not None,
             "limits.memory_gb": self.limits.memory_gb is not None,
             "resources.gpu": self.needs_gpu,
