@@ -297,7 +297,7 @@ def test_kinds_of_search():
     assert [search_kind(name) for name in ("pbt", MINE)] == ["population", "search"]
     assert search_kind("a_module_of_a_user:Optimizer") == "search", "it cannot be read"
     assert named_of_kind("design", "phased_design") == ("grid", "phases", "random", "sobol")
-    assert named_of_kind("population") == ("pb2", "pbt")
+    assert named_of_kind("population") == ("mf_pbt", "pb2", "pbt")
 
 
 EVERY = 200  # more proposals than any start-up has

@@ -57,7 +57,7 @@ def test_counts_failures_caveats_and_the_configuration_are_shown():
 
 
 def test_of_a_long_front_the_first_are_shown():
-    points = tuple(Point(number, {"last gold": float(-number)}, None) for number in range(30))
+    points = tuple(Point(number, {}, {"last gold": float(-number)}, None) for number in range(30))
     volumes = Volumes(0.5)
     assert "and 10 more: --json has all" in result_text(result(front=points, volumes=volumes))
     assert len(result_dict(result(front=points))["front"]) == 30
@@ -65,8 +65,8 @@ def test_of_a_long_front_the_first_are_shown():
 
 def test_a_front_is_a_table_of_every_objective_on_both_kinds_of_seeds():
     points = (
-        Point(7, {"last gold": 0.7, "last kl": 3.0}, {"last gold": 0.65, "last kl": 3.5}),
-        Point(2, {"last gold": 0.5, "last kl": 1.0}, None),
+        Point(7, {}, {"last gold": 0.7, "last kl": 3.0}, {"last gold": 0.65, "last kl": 3.5}),
+        Point(2, {}, {"last gold": 0.5, "last kl": 1.0}, None),
     )
     text = result_text(result(front=points, volumes=Volumes(0.75, 0.5, 0.4375)))
     volumes = "2; hypervolume 0.75; of those tested 0.5, on test seeds 0.4375"
