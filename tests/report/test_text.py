@@ -82,7 +82,12 @@ def test_a_front_is_a_table_of_every_objective_on_both_kinds_of_seeds():
     assert second.split() == ["2", "0.5", "1", "-", "-"]
     assert "proposal  tuning" not in result_text(result())
     stored = json.loads(json.dumps(result_dict(result(front=points))))["front"]
-    assert stored[1] == {"proposal": 2, "tuning": {"last gold": 0.5, "last kl": 1.0}, "test": None}
+    assert stored[1] == {
+        "proposal": 2,
+        "config": {},
+        "tuning": {"last gold": 0.5, "last kl": 1.0},
+        "test": None,
+    }
 
 
 def test_a_schedule_shows_every_change():
