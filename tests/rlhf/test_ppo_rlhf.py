@@ -1,6 +1,7 @@
 """PPO on a tiny language model: determinism, continuation, hyperparameters, and that it learns."""
 
 import copy
+import statistics
 
 import pytest
 from rlhf_support import built as tiny
@@ -156,6 +157,83 @@ def test_rewards_at_each_step_come_at_the_token_that_ends_it(built):
         assert trainer.logs["reward"] == pytest.approx(total / len(rollout.mask), abs=1e-5)
 
 
+def rewards_to_come(trainer, rollout, row, scores, gamma):
+    """At each token: the discounted score at the end, and the KL of the tokens from here on, taken off."""
+    with torch.no_grad():
+        reference = trainer._log_probabilities(
+            trainer.reference, rollout.tokens, rollout.attention, rollout.mask, 1.0
+        )
+    length = int(rollout.mask[row].sum())
+    rewards = [-0.3 * float(k) for k in (rollout.log_old - reference)[row, :length]]
+    rewards[-1] += scores[row]
+    return [
+        sum(gamma ** (later - place) * rewards[later] for later in range(place, length))
+        for place in range(length)
+    ]
+
+
+def texts_of(trainer, rollout):
+    rows = zip(rollout.tokens[:, -rollout.mask.shape[1] :], rollout.mask.bool(), strict=True)
+    return [trainer.tokenizer.decode(row[kept], skip_special_tokens=True) for row, kept in rows]
+
+
+OWN = {"kl_coef": 0.3, "missing_eos": "none"}
+
+
+def test_advantages_of_remax_are_over_the_reward_of_the_likeliest_completion(make):
+    gamma = 0.9
+    trainer = make(advantage="remax", whiten_advantages=False, gamma=gamma, **OWN)
+    trainer.train_to(8)
+    prompts = trainer._prompts(5, 32)
+    policy, tokenizer = trainer.policy, trainer.tokenizer
+    likeliest = [  # one prompt at a time, by another way of asking for it
+        policy.generate(**tokenizer(prompt, return_tensors="pt"), do_sample=False, max_new_tokens=6)
+        for prompt in prompts
+    ]
+    greedy = [
+        tokenizer.decode(row[0, len(tokenizer(prompt)["input_ids"]) :], skip_special_tokens=True)
+        for prompt, row in zip(prompts, likeliest, strict=True)
+    ]
+    rollout = trainer._rollout(5, settings_at(trainer.config, 8, 16))
+    pairs = zip(
+        share_of_a(prompts, texts_of(trainer, rollout)), share_of_a(prompts, greedy), strict=True
+    )
+    scores = [own - baseline for own, baseline in pairs]
+    assert len(set(share_of_a(prompts, greedy))) > 1
+    for row in range(32):
+        expected = rewards_to_come(trainer, rollout, row, scores, gamma)
+        assert rollout.advantages[row, : len(expected)].tolist() == pytest.approx(
+            expected, abs=1e-5
+        )
+    assert trainer.logs["tokens"] > int(rollout.mask.sum()) + 32
+
+
+def test_advantages_of_reinforce_plus_plus_are_normalised_over_the_batch(make):
+    trainer = make(advantage="reinforce++", **OWN)
+    trainer.train_to(8)
+    rollout = trainer._rollout(5, settings_at(trainer.config, 8, 16))
+    scores = share_of_a([], texts_of(trainer, rollout))
+    rows = [rewards_to_come(trainer, rollout, row, scores, 1.0) for row in range(32)]
+    every = [value for row in rows for value in row]
+    mean, deviation = statistics.mean(every), statistics.stdev(every)
+    for row, values in enumerate(rows):
+        expected = [(value - mean) / deviation for value in values]
+        assert rollout.advantages[row, : len(expected)].tolist() == pytest.approx(
+            expected, abs=1e-4
+        )
+
+
+def test_without_a_value_network_a_run_continues_and_has_no_more_weights(make):
+    options = {"advantage": "remax", "whiten_advantages": False, **OWN}
+    whole, first, second = (make(**options) for _ in range(3))
+    whole.train_to(8)
+    first.train_to(4)
+    second.load(copy.deepcopy(first.state()))
+    second.train_to(8)
+    assert torch.equal(weights(second), weights(whole))
+    assert len(weights(whole)) == sum(p.numel() for p in whole.reference.parameters())
+
+
 def test_every_prompt_once_before_any_again(make, built):
     trainer = make(batch_size=4)
     picked = [prompt for number in range(3) for prompt in trainer._prompts(number, 4)]
@@ -204,6 +282,8 @@ def test_cuts_lie_between_cycles(make):
         ({"missing_eos": "drop"}, "none, subtract, replace"),
         ({"batch_size": 10, "num_mini_batches": 4}, "cannot be divided"),
         ({"temperature": 0.0}, "above 0"),
+        ({"advantage": "rloo"}, "gae, remax, reinforce"),
+        ({"advantage": "remax", "vf_coef": 0.1}, "means nothing with advantage remax"),
     ],
 )
 def test_wrong_hyperparameters(config, message):

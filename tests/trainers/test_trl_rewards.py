@@ -53,6 +53,16 @@ def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
 
 
 @pytest.mark.slow
+def test_baselines_teach_no_multiplier(tmp_path):
+    config = {**CONFIGS["trl/ppo"], **SHORT}
+    gae = train(one_segment("rlhf/ppo", config, tmp_path / "gae", until=1))
+    config |= {"advantage": "remax", "whiten_advantages": False}
+    remax = train(one_segment("rlhf/ppo", config, tmp_path / "remax", until=1))
+    assert multipliers(remax) == multipliers(gae)
+    assert remax.reports[-1].metrics["tokens"] > gae.reports[-1].metrics["tokens"]
+
+
+@pytest.mark.slow
 @pytest.mark.cpu_seconds(600)  # builds the task
 def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_path):
     """At beta 0.1, 30 steps of 64, over three seeds: -1.5 by one proxy or the mean of four, -0.6 by wco and uwo."""

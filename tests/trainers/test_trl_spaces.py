@@ -44,10 +44,25 @@ def test_every_name_is_one_the_trainer_has(name):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_space_of_our_own_ppo_is_found_by_its_earlier_name_too(name):
+def test_our_own_ppo_takes_its_spaces_and_the_first_by_their_earlier_name_too(name):
     space = load_space(f"rlhf/{name}")
     load(TrainerSpec("rlhf/ppo")).check_names({name for name in space.names if "." not in name})
-    assert load_space(f"trl/{name}").hash == space.hash
+    if name in SPACES:
+        assert load_space(f"trl/{name}").hash == space.hash
+    rng = np.random.default_rng(0)
+    for config in (space.default(), *(space.sample(rng) for _ in range(30))):
+        load(TrainerSpec("rlhf/ppo")).check_configuration(config)
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(600)  # builds the task
+@pytest.mark.parametrize("name", ["ppo-remax-tiny", "ppo-reinforce++-tiny"])
+def test_a_method_without_a_value_network_beats_the_reference_policy(name):
+    config = load_space(f"rlhf/{name}").default()
+    of_run = {"horizon": 40, "episodes": 256, "seed": 0, "save": False}
+    outcome = train(segment("rlhf/ppo", "letters-goldproxy", config, 40, None, **of_run))
+    metrics = outcome.reports[-1].metrics
+    assert metrics["gold"] > metrics["reference_gold"] + 0.2
 
 
 @pytest.mark.parametrize("name", [name for name in SPACES if method_of(name) != "ppo"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import transformers
+from torch import Tensor
 
 from autorl.core.seeds import integer_seed
 from autorl.core.types import Checkpoint, Outcome, Report, Segment
@@ -89,8 +90,15 @@ class _Counting(PPO):
     def _rollout(self, number: int, now: Settings) -> Rollout:
         rollout = super()._rollout(number, now)
         # of the batch as it was sampled: to tokenize texts again may give other tokens
-        self.reward.tokens += int(rollout.mask.sum())
+        self.reward.tokens += int(self.logs["tokens"])
         # the lowest and the highest of a batch say whether all were equal
         if len(rollout.mask) > 1:
             self.reward.compare([self.logs["lowest_score"], self.logs["highest_score"]])
         return rollout
+
+    def _baseline(self, prompts: Sequence[str], now: Settings) -> tuple[Tensor, int]:
+        # multipliers of constraints are learnt from what is sampled, not from baselines
+        state = self.reward.state()
+        baseline = super()._baseline(prompts, now)
+        self.reward.load(state)
+        return baseline

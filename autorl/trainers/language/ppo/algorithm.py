@@ -9,6 +9,8 @@ One cycle:
 3. compute advantages,
 4. pass over the batch `num_ppo_epochs` times in `num_mini_batches` parts.
 
+`advantage` says how: with a value network, or as in ReMax [Li2023] and REINFORCE++ [Hu2025].
+
 A step is one optimizer step, so a cycle is num_ppo_epochs * num_mini_batches steps, and training
 can be cut between cycles only (`settings.align`).
 
@@ -21,6 +23,7 @@ References:
         TL;DR", 2024. One of their details is a matter of the task here: completions end at the
         first end of sequence. Another is left out: the value network starts from the reference
         policy, not from a reward model.
+    [Li2023], [Hu2025]: see `settings`.
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ class PPO:
         policy, tokenizer: as transformers has them.
         logs: of the last cycle: `MEASURES`, `lowest_score` and `highest_score` (after the penalty
             for a missing end), `kl` (to the reference, per sequence, at the sampling temperature),
-            `ended` (share with an end of sequence).
+            `ended` (share with an end of sequence), `tokens` (sampled, those of baselines too).
     """
 
     def __init__(
@@ -114,18 +117,21 @@ class PPO:
         self.reward = reward
         self.steps = steps
         self.tokenizer: Any = load_tokenizer(built.reference)
-        # three copies: the value network shares no weight with the policy
-        policy, reference, body = (load_policy(built.reference).eval() for _ in range(3))
+        policy, reference = (load_policy(built.reference).eval() for _ in range(2))
         self.policy = policy
         self.reference = reference.requires_grad_(False)
         now = settings_at(self.config, 0, horizon)
-        head = _value_head(
-            int(policy.config.hidden_size),
-            now.value_init,
-            integer_seed(seed, "training", "value head"),
-        )
-        # the body of a language model, without the layer that gives logits
-        self.value = torch.nn.ModuleDict({"body": body.base_model, "head": head}).eval()
+        self.value = torch.nn.ModuleDict()
+        if now.advantage == "gae":
+            head = _value_head(
+                int(policy.config.hidden_size),
+                now.value_init,
+                integer_seed(seed, "training", "value head"),
+            )
+            # a third copy: the value network shares no weight with the policy. The body of a
+            # language model, without the layer that gives logits
+            body = load_policy(built.reference).base_model
+            self.value = torch.nn.ModuleDict({"body": body, "head": head}).eval()
         # policy first: `_apply` and `applied` take the groups in this order
         groups = [{"params": list(policy.parameters())}, {"params": list(self.value.parameters())}]
         self.optimizer = torch.optim.AdamW(groups, lr=now.learning_rate)
@@ -229,19 +235,16 @@ class PPO:
                 self.reference, tokens, attention, mask, now.temperature
             )
             values = self._values(tokens, attention, mask)
-        ended = torch.tensor(samples.ended)
         # the order of [Huang2024]: missing ends, KL at each token, then whitening
-        raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
-        scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
+        baseline, of_baseline = self._baseline(prompts, now)
+        raw, scores, process = self._scored(prompts, samples, tokens, mask, now)
         kl = terms.kl_estimate(log_old, log_reference, now.kl_estimator)
-        process = self._process(prompts, samples.texts, tokens, mask)
-        rewards = terms.token_rewards(scores, kl, mask, now.kl_coef) + process
+        rewards = terms.token_rewards(scores - baseline, kl, mask, now.kl_coef) + process
         if now.whiten_rewards:
             # the mean stays: shifting it would change what ending early is worth
             rewards = terms.whiten(rewards, mask, shift_mean=False)
-        advantages, returns = terms.advantages_and_returns(
-            rewards, values, mask, now.gamma, now.lam
-        )
+        lam = now.lam if self.value else 1.0
+        advantages, returns = terms.advantages_and_returns(rewards, values, mask, now.gamma, lam)
         if now.whiten_advantages:
             advantages = terms.whiten(advantages, mask)
         earned = process.sum(dim=1)
@@ -257,9 +260,32 @@ class PPO:
             "highest_score": float(scores.max()),
             # k1 summed over a completion, whichever estimator the reward uses
             "kl": float(((log_old - log_reference) * mask).sum(dim=1).mean()),
-            "ended": float(ended.float().mean()),
+            "ended": float(np.mean(samples.ended)),
+            "tokens": int(mask.sum()) + of_baseline,
         }
         return Rollout(tokens, attention, mask, log_old, values, advantages, returns)
+
+    def _scored(
+        self, prompts: Sequence[str], samples: Samples, tokens: Tensor, mask: Tensor, now: Settings
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rewards and scores of completions (b,), and step rewards (b, t)."""
+        raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
+        ended = torch.tensor(samples.ended)
+        scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
+        return raw, scores, self._process(prompts, samples.texts, tokens, mask)
+
+    def _baseline(self, prompts: Sequence[str], now: Settings) -> tuple[Tensor, int]:
+        """Return what the likeliest completions earn (b,), and their tokens [Li2023].
+
+        Zeros, but for ReMax.
+        """
+        if now.advantage != "remax":
+            return torch.zeros(len(prompts)), 0
+        most = self.built.max_completion
+        samples = sample(self.policy, self.tokenizer, prompts, most, seed=0, temperature=0.0)
+        tokens, _, mask = _merged(samples, self.tokenizer.pad_token_id)
+        _, scores, process = self._scored(prompts, samples, tokens, mask, now)
+        return scores + process.sum(dim=1), int(mask.sum())
 
     def _process(
         self, prompts: Sequence[str], texts: Sequence[str], tokens: Tensor, mask: Tensor
@@ -290,8 +316,12 @@ class PPO:
         surrogate, clipped = terms.policy_loss(
             log_new, part.log_old, part.advantages, part.mask, now.cliprange
         )
-        values = self._values(part.tokens, part.attention, part.mask)
-        error = terms.value_loss(values, part.values, part.returns, part.mask, now.cliprange_value)
+        error = torch.zeros(())
+        if self.value:
+            values = self._values(part.tokens, part.attention, part.mask)
+            error = terms.value_loss(
+                values, part.values, part.returns, part.mask, now.cliprange_value
+            )
         loss: Any = surrogate + now.vf_coef * error
         self.optimizer.zero_grad()
         loss.backward()
@@ -348,8 +378,10 @@ class PPO:
     def _values(self, tokens: Tensor, attention: Tensor, mask: Tensor) -> Tensor:
         """Predict the return before each completion token, (b, t).
 
-        It is 0 where the mask is.
+        It is 0 where the mask is, and everywhere without a value network.
         """
+        if not self.value:
+            return torch.zeros_like(mask)
         body = self.value["body"]
         hidden = body(**inputs(body, tokens, attention)).last_hidden_state
         # the state that a token is chosen in, not the one it leads to

@@ -5,6 +5,10 @@ The defaults are those of [Huang2024].
 References:
     [Huang2024] Huang et al., "The N+ Implementation Details of RLHF with PPO: A Case Study on
         TL;DR", 2024.
+    [Li2023] Li et al., "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for
+        Aligning Large Language Models", 2023.
+    [Hu2025] Hu, "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models",
+        2025.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from autorl.core.types import InputError
 from autorl.space.schedules import resolve_schedules
 
 Estimator: TypeAlias = Literal["k1", "k2", "k3"]
+Advantage: TypeAlias = Literal["gae", "remax", "reinforce++"]
 MissingEos: TypeAlias = Literal["none", "subtract", "replace"]
 OF_UPDATES = ("policy_loss", "value_loss", "clip_fraction", "loss", "approx_kl", "grad_norm")
 MEASURES = (*OF_UPDATES, "reward", "reward_std", "length", "entropy", "explained_variance")
@@ -26,6 +31,8 @@ MEASURES = (*OF_UPDATES, "reward", "reward_std", "length", "entropy", "explained
 The first are means over its updates; `reward` is before penalties, `length` in tokens, `entropy`
 the mean of -log p over the sampled tokens.
 """
+OF_VALUES = ("value_learning_rate", "cliprange_value", "vf_coef", "lam", "value_init")
+"""What means nothing without a value network."""
 _VALUE_INITS = ("normal", "zero")
 _POSITIVE = (
     *("batch_size", "num_ppo_epochs", "num_mini_batches"),
@@ -42,6 +49,9 @@ class Settings:
 
     Attributes:
         learning_rate, value_learning_rate: of the policy and of the value network (None: the same).
+        advantage: `gae`, by the value network. The others have none: a token's advantage is the sum
+            of the rewards to come, less the reward of the likeliest completion (`remax` [Li2023],
+            where whiten_advantages is false), or whitened over the batch (`reinforce++` [Hu2025]).
         batch_size: completions per cycle, gone over num_ppo_epochs times in num_mini_batches parts.
         kl_coef: weight of the KL to the reference in the reward, by `kl_estimator` (k1, k2, k3) at
             each token.
@@ -61,6 +71,7 @@ class Settings:
 
     learning_rate: float = 3e-6
     value_learning_rate: float | None = None
+    advantage: Advantage = "gae"
     batch_size: int = 512
     num_ppo_epochs: int = 4
     num_mini_batches: int = 1
@@ -84,6 +95,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         choices = {
+            "advantage": get_args(Advantage),
             "kl_estimator": get_args(Estimator),
             "missing_eos": get_args(MissingEos),
             "value_init": _VALUE_INITS,
@@ -116,8 +128,8 @@ class Settings:
 
 
 DEFAULTS: Mapping[str, Any] = asdict(Settings())
-FIXED = ("batch_size", "num_ppo_epochs", "num_mini_batches", "value_init")
-"""What cannot change in training: where cycles begin, and how the value network does."""
+FIXED = ("advantage", "batch_size", "num_ppo_epochs", "num_mini_batches", "value_init")
+"""What cannot change in training: where cycles begin, and whether and how values do."""
 CHANGES: Mapping[str, Literal["apply"]] = {name: "apply" for name in DEFAULTS if name not in FIXED}
 
 
@@ -128,7 +140,12 @@ def settings_at(config: Mapping[str, object], step: int, horizon: int) -> Settin
         InputError: a value out of range.
     """
     # a last cycle may end beyond the horizon
-    return Settings(**{**DEFAULTS, **resolve_schedules(config, min(step, horizon), horizon)})
+    settings = Settings(**{**DEFAULTS, **resolve_schedules(config, min(step, horizon), horizon)})
+    idle = [name for name in OF_VALUES if name in config and settings.advantage != "gae"]
+    if idle:
+        message = f"means nothing with advantage {settings.advantage}, which has no value network"
+        raise InputError(message, key=idle[0])
+    return settings
 
 
 def align(config: Mapping[str, object], step: int) -> int:
