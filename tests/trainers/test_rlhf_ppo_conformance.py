@@ -55,7 +55,7 @@ class TestRewardsAtEachStep(TrainerConformance):
     """Rewards at each step, in other weights and with another threshold of Clip, in ReMax."""
 
     case = Case(
-        TrainerSpec("rlhf/ppo", SMALL | {"advantage": "remax"}),
+        TrainerSpec("rlhf/ppo", FrozenMap({**SMALL, "advantage": "remax"})),
         TASK,
         configs=(
             Config(STEPS | {"reward.process_weight": 0.5, "learning_rate": 1e-3}),
