@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from autorl.core.types import InputError
-from autorl.store.checkpoints import sync
+from autorl.store.checkpoints import sync, sync_tree
 from autorl.store.folder import DATABASE
 
 MARK = "made by autorl"
@@ -121,3 +123,38 @@ def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
     return target
+
+
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Make a folder that appears whole or not at all.
+
+    Raises:
+        InputError: something has this name, it is the name of a file, or it cannot be written.
+    """
+    if target.suffix.lower() in _ARCHIVES:
+        raise InputError(
+            "the model is a folder, as its program writes and reads it, and no "
+            f"{target.suffix} file: expected a name such as {target.with_suffix('').name}",
+            file=str(target),
+        )
+    free_output(target)
+    # beside the target: a rename is atomic on one file system alone
+    scratch = target.with_name(f".tmp-{target.name}-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir()
+        yield scratch
+        sync_tree(scratch)
+        # fails where a file, or a folder that is not empty, has come meanwhile
+        scratch.rename(target)
+    # an interrupt leaves nothing behind either
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError):
+            message = f"cannot be written ({error.strerror})"
+            raise InputError(message, file=str(target)) from error
+        raise

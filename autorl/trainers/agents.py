@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError, SegmentId, Start
 from autorl.store.checkpoints import file_hash, file_hashes, first_difference
@@ -116,7 +116,7 @@ class AgentTrainer(Trainer):
         start: the policy that every run begins from, if there is one.
     """
 
-    model_name: ClassVar[str] = "model.zip"
+    model_name: str = "model.zip"
     name: str
     kwargs: Mapping[str, Any]
     start: Start | None

@@ -23,6 +23,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -46,10 +47,18 @@ from autorl.core.os_processes import (
     exit_text,
 )
 from autorl.core.plain_values import plain
-from autorl.core.types import EnvironmentSpec, InputError, Resources, Segment, TrainerSpec
+from autorl.core.types import (
+    Checkpoint,
+    EnvironmentSpec,
+    InputError,
+    Resources,
+    Segment,
+    TrainerSpec,
+)
 from autorl.store.checkpoints import reading, scratch, written
 from autorl.store.log_files import open_log
-from autorl.trainers.contract import FixedValue
+from autorl.store.outputs import new_folder
+from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.trainers.metrics import Collector, MetricSource, parse_line
 from autorl.trainers.options import Count, Text, read_options
 from autorl.trainers.shared import check_names, search_folders
@@ -214,6 +223,7 @@ class Options:
     steps_flag: Text = None
     checkpoint_flag: Text = None
     save_flag: Text = None
+    continue_with: Annotated[str, "words of a command line"] = ""
     metrics: Any = None
     reduce_last: Count = 1
     environment_variables: Any = None
@@ -242,6 +252,8 @@ class CommandTrainer(UserTrainer):
             `{seed}` and `{until}`.
         checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save
             in, if there is one.
+        continue_with: words behind the command where a run goes on, for a program whose own flags
+            resume it, such as `trainer.resume_from_path={checkpoint}/global_step_{start}`.
         metrics: where the metrics are. `from`: `stdout` (the default), `jsonlines`, `csv`,
             `tensorboard` or `trainer_state` (of transformers); `path`: the file or a pattern, in
             the segment's folder; `step`: the step's key in a record (`step`); `step_scale`: steps
@@ -262,14 +274,17 @@ class CommandTrainer(UserTrainer):
         command = options.command
         try:
             words = shlex.split(command) if isinstance(command, str) else map(str, command)
+            self.more = shlex.split(options.continue_with)
         except ValueError as error:
             message = f"cannot be split into words ({error})"
             raise InputError(message, key="trainer.kwargs.command") from None
         self.command = tuple(words)
-        self.used = {name for word in self.command for name in _PLACEHOLDER.findall(word)}
+        text = " ".join((*self.command, options.continue_with))
+        self.used = set(_PLACEHOLDER.findall(text))
         self.metrics = MetricSource.parse(options.metrics or {}, options.reduce_last)
         self.folders = search_folders(spec.kwargs)
         self.changeable = options.changes
+        self.model_name = "model" if self.resumable else ""
         # For its errors, before anything trains: the values are taken again where the command runs.
         resolved_variables(options.environment_variables)
         for name, flag, what in (
@@ -348,6 +363,21 @@ class CommandTrainer(UserTrainer):
             if name not in self.used
         )
 
+    def export_model(
+        self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
+    ) -> ExportedModel:
+        """Copy what the program has saved to a new folder."""
+        if replace:
+            message = "a model that is a folder replaces nothing: give another name"
+            raise InputError(message, key="--replace")
+        with new_folder(Path(target)) as folder:
+            shutil.copytree(checkpoint.path, folder, dirs_exist_ok=True)
+        return ExportedModel(Path(target), "the program that saved it")
+
+    def load_model(self, checkpoint: Checkpoint) -> Path:
+        """Return the folder that the program saved."""
+        return Path(checkpoint.path)
+
     def run(self, segment: Segment, course: Told, folder: Path | None) -> None:
         # The end is a point too: a run has a last score whatever the study asks for on the way.
         points = sorted({*segment.evaluate_at, segment.until})
@@ -393,7 +423,7 @@ class CommandTrainer(UserTrainer):
             filled = {**placeholder_values(segment.resources), **filled}
         words = [
             _filled(word, filled) if _PLACEHOLDER.search(word) else self._located(word)
-            for word in self.command
+            for word in (*self.command, *(self.more if parent else ()))
         ]
         if options.arguments == "flags" and file is None:
             # Sorted: the order of a set of texts differs from process to process.

@@ -121,7 +121,7 @@ class Trainer:
     """
 
     info: ClassVar[TrainerInfo] = TrainerInfo()
-    model_name: ClassVar[str] = ""
+    model_name: str = ""
 
     def __init__(self, spec: TrainerSpec | None = None) -> None:
         """Take the options of the study file, `spec.kwargs`.

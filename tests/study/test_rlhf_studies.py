@@ -1,16 +1,24 @@
 """Studies of RLHF tasks: what is selected by, what is refused, and what the result says of a proxy."""
 
+import json
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from study_support import StoppedError, resume, stop_after
 
+from autorl.cli.export import write_model
 from autorl.core.seeds import SeedPlan
 from autorl.core.types import InputError
+from autorl.report.reading import open_view
+from autorl.study import Study
 from autorl.study.results.cautions import proxy_caution, reward_metrics
 from autorl.study.setup import cautions_before
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study, tune
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rlhf"
 STUDY = {
     "trainer": "trl/rloo",
     "environment": "letters-goldproxy",
@@ -165,3 +173,73 @@ def test_early_cuts_by_the_last_gold_are_cautioned(changes, said):
     texts = [text for text in cautions_before(spec) if "over-optimised" in text]
     assert len(texts) == said
     assert all("by their last gold at steps" in text for text in texts)
+
+
+_VERL = """
+import json, os, sys
+arguments = dict(word.split("=", 1) for word in sys.argv[1:])
+rate, seed = float(arguments["actor_rollout_ref.actor.optim.lr"]), arguments["data.seed"]
+until, begin, total = int(arguments["trainer.total_training_steps"]), 0, 0.0
+if arguments.get("trainer.resume_mode") == "resume_path":
+    path = arguments["trainer.resume_from_path"]
+    begin, total = int(path.rsplit("_", 1)[1]), json.load(open(path + "/actor.json"))
+for step in range(begin + 1, until + 1):
+    total += rate
+    with open(os.environ["TRAINED"], "a") as trained:
+        print(rate, seed, step, file=trained)
+    line = f"step:{step} - critic/score/mean:0.1 - actor/kl_loss:0.001 - response_length/mean:200.5"
+    if step % 20 == 0:
+        line += f" - val-core/openai/gsm8k/reward/mean@1:np.float64({total})"
+    print("\\x1b[36m(TaskRunner pid=77)\\x1b[0m " + line)
+    if step % int(arguments["trainer.save_freq"]) == 0 and arguments["trainer.default_local_dir"]:
+        folder = arguments["trainer.default_local_dir"] + f"/global_step_{step}"
+        os.makedirs(folder)
+        json.dump(total, open(folder + "/actor.json", "w"))
+"""
+
+
+@pytest.fixture
+def verl(tmp_path, monkeypatch):
+    """The study file of verl, cut short, on a program that prints, saves and resumes as verl does."""
+    monkeypatch.setenv("TRAINED", str(tmp_path / "trained"))
+    (tmp_path / "verl.py").write_text(_VERL)
+    text = (EXAMPLES / "verl-grpo.yaml").read_text()
+    for old, new in (
+        ("-m verl.trainer.main_ppo", "verl.py"),
+        ("{name: tpe, stop: median}", "{name: random, stop: median, rungs: 3}"),
+        ("{runs: 16}", "{runs: 5}"),
+        ("{tuning: 1, test: 2}", "{tuning: 1, test: 1}"),
+        ("{name: processes, workers: 1}", "{name: in_process}"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "verl.yaml").write_text(text)
+    return load_spec(tmp_path / "verl.yaml")
+
+
+@pytest.mark.more
+def test_a_command_with_flags_of_its_own_is_resumed_at_rungs_and_exported(verl, tmp_path):
+    study = Study.create(verl, tmp_path / "study")
+    stop_after(study, 15)
+    with pytest.raises(StoppedError):
+        study.run()
+    study.close()
+    resume(tmp_path / "study")
+    trained = (tmp_path / "trained").read_text().splitlines()
+    assert len(trained) == len(set(trained)), "a step was trained twice"
+    with closing(Study.open(tmp_path / "study")) as study:
+        rows = study.tables.segments()
+        assert any(row.parent is not None for row in rows), "no run went on"
+        assert all(row.from_step or row.parent is None for row in rows)
+        ends = {row.to_step for row in rows}
+        assert ends > {200}
+        rate = study.result().incumbent.config["learning_rate"]
+    with closing(open_view(tmp_path / "study")) as view:
+        assert "for the program that saved it" in write_model(view, tmp_path / "model", None, None)
+    saved = json.loads((tmp_path / "model" / "global_step_200" / "actor.json").read_text())
+    assert saved == pytest.approx(200 * rate)
+    with (
+        pytest.raises(InputError, match="replaces nothing"),
+        closing(open_view(tmp_path / "study")) as view,
+    ):
+        write_model(view, tmp_path / "model", None, None, replace=True)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from autorl.core.numbers import check_number
 from autorl.core.plain_text import counted
 from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError, TrainerSpec
 from autorl.statistics.episodes import base_metric, tails_of
-from autorl.store.checkpoints import sync_tree
-from autorl.store.outputs import free_output
+from autorl.store.outputs import new_folder
 from autorl.trainers.contract import ExportedModel, FixedValue, Trainer
 from autorl.trainers.language.contract import Built, Task, without_instance
 from autorl.trainers.language.models import (
@@ -40,7 +38,6 @@ from autorl.trainers.saved_state import STATE, read
 from autorl.trainers.shared import train_metric
 
 _CONFIG = "config.json"
-_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
 
 OPTIONS = ("guard", "stop", "evaluation_memory_gb", "data", "device", "algorithm_class")
 """Options of a trainer that are no hyperparameters."""
@@ -78,7 +75,7 @@ class RLHFTrainer(Trainer):
         saved: numbers that a checkpoint has for each parameter.
     """
 
-    model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
+    model_name: str = "model"  # a folder, as transformers writes it
     learns_from: tuple[str, ...] = ("prompts",)
     scores = True
     stepwise = False
@@ -307,7 +304,7 @@ class RLHFTrainer(Trainer):
             )
         files = model_files(checkpoint)
         adapted = Path(checkpoint.path, ADAPTER) in files
-        with _new_folder(Path(target)) as folder:
+        with new_folder(Path(target)) as folder:
             if adapted:
                 self.load_model(checkpoint).save_pretrained(folder)
             for path in files:
@@ -329,7 +326,7 @@ class RLHFTrainer(Trainer):
         files = model_files(checkpoint)
         if Path(checkpoint.path, ADAPTER) not in files:
             raise InputError("the model was trained whole: it has no adapter", key="--adapter")
-        with _new_folder(Path(target)) as folder:
+        with new_folder(Path(target)) as folder:
             for path in files:
                 shutil.copyfile(path, folder / path.name)
         kind = "peft, PeftModel.from_pretrained(base, folder): adapter and tokenizer"
@@ -349,38 +346,6 @@ class RLHFTrainer(Trainer):
         if architecture.endswith("ForSequenceClassification"):
             return load_reward_model(folder)
         return load_policy(folder)
-
-
-@contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
-    """Make a folder that appears whole or not at all.
-
-    Raises:
-        InputError: something has this name, it is the name of a file, or it cannot be written.
-    """
-    if target.suffix.lower() in _ARCHIVES:
-        raise InputError(
-            "a language model is a folder, as transformers writes and reads it, and no "
-            f"{target.suffix} file: expected a name such as {target.with_suffix('').name}",
-            file=str(target),
-        )
-    free_output(target)
-    # beside the target: a rename is atomic on one file system alone
-    scratch = target.with_name(f".tmp-{target.name}-{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch.mkdir()
-        yield scratch
-        sync_tree(scratch)
-        # fails where a file, or a folder that is not empty, has come meanwhile
-        scratch.rename(target)
-    # an interrupt leaves nothing behind either
-    except BaseException as error:
-        shutil.rmtree(scratch, ignore_errors=True)
-        if isinstance(error, OSError):
-            message = f"cannot be written ({error.strerror})"
-            raise InputError(message, file=str(target)) from error
-        raise
 
 
 def model_files(checkpoint: Checkpoint) -> list[Path]:
