@@ -279,8 +279,8 @@ class CommandTrainer(UserTrainer):
             message = f"cannot be split into words ({error})"
             raise InputError(message, key="trainer.kwargs.command") from None
         self.command = tuple(words)
-        text = " ".join((*self.command, options.continue_with))
-        self.used = set(_PLACEHOLDER.findall(text))
+        self.used = {name for word in self.command for name in _PLACEHOLDER.findall(word)}
+        self.named = self.used.union(_PLACEHOLDER.findall(options.continue_with))
         self.metrics = MetricSource.parse(options.metrics or {}, options.reduce_last)
         self.folders = search_folders(spec.kwargs)
         self.changeable = options.changes
@@ -304,7 +304,7 @@ class CommandTrainer(UserTrainer):
 
     @property
     def resumable(self) -> bool:
-        loads = "checkpoint" in self.used or self.options.checkpoint_flag is not None
+        loads = "checkpoint" in self.named or self.options.checkpoint_flag is not None
         return loads and ("save_to" in self.used or self.options.save_flag is not None)
 
     @property
@@ -314,7 +314,7 @@ class CommandTrainer(UserTrainer):
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check placeholders, and that every hyperparameter reaches the command."""
         allowed = {*_OWN, *PLACEHOLDERS, *hyperparameters}
-        check_names(sorted(self.used), allowed, "placeholder", "trainer.kwargs.command")
+        check_names(sorted(self.named), allowed, "placeholder", "trainer.kwargs.command")
         # The value of the study would take its place.
         for name in sorted(set(hyperparameters) & set(_OWN)):
             raise InputError(
@@ -419,7 +419,7 @@ class CommandTrainer(UserTrainer):
             "save_to": folder or "",
         }
         # A hyperparameter may bear one of these names, and comes first.
-        if (self.used - set(filled)) & set(PLACEHOLDERS):
+        if (self.named - set(filled)) & set(PLACEHOLDERS):
             filled = {**placeholder_values(segment.resources), **filled}
         words = [
             _filled(word, filled) if _PLACEHOLDER.search(word) else self._located(word)
