@@ -46,7 +46,7 @@ class Spent:
     rate: float = 0.0
 
     def after(self, steps: int) -> Spent:
-        """Return the amounts after so many nominal steps more, at the rate so far."""
+        """Return the amounts after so many nominal steps more."""
         return replace(self, used=round(self.used + self.rate * steps, 6))
 
     def budget_steps(self, spec: Spec) -> float:
