@@ -169,7 +169,7 @@ MAY_IMPORT_LATE = {  # imports of the package inside functions, by room; only ev
     "cli": 1,  # the server of `watch --web`
     "landscapes": 1,
     "optimizers": 1,
-    "trainers": 11,
+    "trainers": 10,
 }
 
 

@@ -213,7 +213,7 @@ class Queries:
         return self.frame(_CURVES, [config_id])
 
     def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Return the names of the columns of `curves`, and its rows, without pandas."""
+        """Return columns and rows of `curves`, without pandas."""
         return self.ask(_CURVES, [config_id]).columns, self.rows(_CURVES, [config_id])
 
     def hyperparameters(self) -> pd.DataFrame:

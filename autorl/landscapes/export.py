@@ -144,7 +144,7 @@ def fresh(file: str | Path) -> Path:
 def optuna_distribution(
     item: Hyperparameter, *, by_place: bool = False
 ) -> optuna.distributions.BaseDistribution:
-    """Return Optuna's domain of the values themselves, for those who read an exported study.
+    """Return Optuna's domain of the values themselves, as in exported studies.
 
     Scales that Optuna lacks become linear, ordered choices become unordered ones.
 

@@ -83,7 +83,7 @@ class ParzenEstimator:
         return np.flatnonzero(self._member)[1:]
 
     def add(self, point: Array) -> int:
-        """Add a row, from 1, which is no member yet, and return it."""
+        """Add a row, from 1, that is no member yet."""
         if self._length == len(self._member):
             for name in ("_member", "_points", "_gaps", "_normals", "_constants", "_factors"):
                 setattr(self, name, _doubled(getattr(self, name)))
@@ -215,7 +215,7 @@ class ParzenEstimator:
 
 
 def points_of(items: Sequence[Hyperparameter], units: Array) -> Array:
-    """Return points of an estimator at places in the unit cube, shape (n, d)."""
+    """Return an estimator's points at places in the unit cube."""
     points = units - 0.5
     for at, item in enumerate(items):
         if item.type == "categorical":
@@ -224,7 +224,9 @@ def points_of(items: Sequence[Hyperparameter], units: Array) -> Array:
 
 
 class Feasibility:
-    """The probability that a run does not fail, by a density of failed runs and one of others.
+    """The probability that a run does not fail.
+
+    It is by Bayes' rule of a density of failed runs and a density of the others.
 
     Args:
         items: hyperparameters that are active together.

@@ -103,7 +103,7 @@ def _row(vector: np.ndarray) -> bytes:
 
 
 def _forest(scenario: Scenario, n: int, weights: Mapping[bytes, int] | None = None) -> RandomForest:
-    """Make SMAC's random forest of the `n` configurations told, here on one core."""
+    """Make SMAC's random forest of `n` configurations, on one core."""
     forest = RandomForest if weights is None else _WeightedForest
     model = forest(  # as `get_model` makes it, but for leaves and cores
         scenario.configspace,
@@ -129,7 +129,7 @@ def _facade(
     weigh: Callable[[np.ndarray], np.ndarray],
     forest: RandomForest | None,
 ) -> AbstractFacade:
-    """Make SMAC's facade of a forest, or of a Gaussian process, without design and seeds."""
+    """Make SMAC's facade of a model, without design and seeds."""
     kind = BlackBoxFacade if forest is None else HyperparameterOptimizationFacade
     maximizer = kind.get_acquisition_maximizer(scenario)
     maximizer._local_search = _OrderedLocalSearch(

@@ -423,7 +423,7 @@ class BaseOptimizer(ABC, Generic[O]):
         return config
 
     def _repaired(self, config: Config, rng: np.random.Generator) -> tuple[Config, str]:
-        """Repair a configuration, or draw one instead of a repeat, and say which."""
+        """Repair a configuration or draw another, and say which was done."""
         repaired = self.problem.space.repair(config, rng)
         if repaired not in self.history.configs:
             return repaired, "repaired"

@@ -1,4 +1,4 @@
-"""Looks at a study again and again, and writes what `autorl watch` shows of it.
+"""Looks at a study again and again, for `autorl watch`.
 
 A study is read anew only when its files, or who drives it, have changed. To find that nothing has
 changed costs a few calls of the operating system, whatever the size of the study.

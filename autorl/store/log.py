@@ -238,7 +238,7 @@ def add_event(
 def recorded_until(
     connection: sqlite3.Connection, until: int, *kinds: type[StudyEvent], after: int = 0
 ) -> Iterator[Recorded]:
-    """Read the events up to number `until`, or those of some kinds among them.
+    """Read the events up to a number, or some kinds of them.
 
     Raises:
         ValueError: one cannot be read.

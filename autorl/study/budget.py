@@ -191,12 +191,12 @@ class Usage:
             needs = self._spec.resources_for(self._lineage[event.segment.proposal].config)
             seconds = outcome.cost.get("wall_seconds")
             return None if seconds is None else seconds * needs.gpu * needs.nodes / 3600
-        told = [report.metrics[TOKENS] for report in outcome.reports if TOKENS in report.metrics]
-        if not told:
+        counts = [report.metrics[TOKENS] for report in outcome.reports if TOKENS in report.metrics]
+        if not counts:
             return None
-        self._tokens[event.segment] = told[-1]
+        self._tokens[event.segment] = counts[-1]
         before = 0.0 if event.place.parent is None else self._tokens.get(event.place.parent, 0.0)
-        return told[-1] - before if told[-1] >= before else told[-1]  # it began from 0 again
+        return counts[-1] - before if counts[-1] >= before else counts[-1]  # it began from 0 again
 
 
 def refunded_text(count: int) -> str:

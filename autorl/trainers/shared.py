@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from autorl.core.plain_text import counted, listed, one_of
@@ -32,6 +33,13 @@ class Diverged(BaseException):
 
     No `except Exception` may swallow it.
     """
+
+
+def streams_kept() -> AbstractContextManager[None]:
+    """Keep the global random streams as they are, those of torch too."""
+    from autorl.trainers._streams import preserved  # with torch, which takes a second
+
+    return preserved()
 
 
 def base_name(name: str) -> str:

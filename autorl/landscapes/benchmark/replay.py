@@ -98,7 +98,7 @@ class RecordedRun:
 
 
 class Benchmark:
-    """A data set that answers for training, and gives the score of a configuration.
+    """A data set that answers for training and scores configurations.
 
     The score is that of the landscape: floor applied, a failed run scores the penalty, larger or
     smaller is better as `direction` says. It can be given to `autorl.tune(benchmark, space,

@@ -418,7 +418,7 @@ class BudgetSection(Section):
 
     @property
     def measured(self) -> Literal["hours", "gpu_hours", "tokens"] | None:
-        """The amount that only outcomes or a clock show; None where proposals are charged."""
+        """The amount that only outcomes or a clock show, else None."""
         names: tuple[Literal["hours", "gpu_hours", "tokens"], ...] = (
             "hours",
             "gpu_hours",

@@ -1,4 +1,4 @@
-"""`Tuner` is asked for trials and told their values, in a loop of the caller's."""
+"""`Tuner` gives trials and takes their values in the caller's loop."""
 
 from __future__ import annotations
 

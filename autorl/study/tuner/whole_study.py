@@ -1,4 +1,4 @@
-"""Runs a whole study: of a file, a space, or a function of the caller's.
+"""Runs a whole study of a file, a space or a function.
 
 A function runs here, in threads, or in processes.
 """

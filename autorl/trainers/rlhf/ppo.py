@@ -21,7 +21,7 @@ from autorl.trainers.language.ppo import settings as ppo_settings
 from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
 from autorl.trainers.language.rewards.options import RewardOptions, without
 from autorl.trainers.rlhf.trainer import RLHFTrainer
-from autorl.trainers.shared import base_name, check_names, check_start, schedule_parts
+from autorl.trainers.shared import base_name, check_names, check_start, schedule_parts, streams_kept
 
 
 class PPOTrainer(RLHFTrainer):
@@ -71,9 +71,8 @@ class PPOTrainer(RLHFTrainer):
         return ppo_settings.align(without({**self.defaults, **config}), step)
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        from autorl.trainers._streams import preserved
         from autorl.trainers.rlhf.ppo_run import PPORun
 
         check_start(segment)
-        with preserved():
+        with streams_kept():
             return PPORun(self, segment, report).train()

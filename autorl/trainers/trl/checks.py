@@ -19,7 +19,7 @@ from autorl.core.types import InputError, freeze
 from autorl.trainers.language.contract import Built
 from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
-from autorl.trainers.shared import base_name
+from autorl.trainers.shared import base_name, streams_kept
 from autorl.trainers.trl import lora
 from autorl.trainers.trl.data_sets import data_set
 from autorl.trainers.trl.losses import LOSSES_WITH, unused
@@ -98,13 +98,11 @@ def _check_named(method: Method, arguments: Any, values: Collection[str]) -> Non
 @lru_cache(maxsize=256)
 def _refusal(method: Method, name: str, value: object) -> str:
     """Return why TRL trains no step with a value, or ""."""
-    from autorl.trainers._streams import preserved
-
     small = {"per_device_train_batch_size": 2, "num_generations": 2}
     settings = Settings(method, small, {name: value})
     with (
         tempfile.TemporaryDirectory() as folder,
-        preserved(),
+        streams_kept(),
         redirect_stdout(StringIO()),
         redirect_stderr(StringIO()),
     ):

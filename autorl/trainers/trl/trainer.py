@@ -26,7 +26,7 @@ from autorl.core.types import (
 from autorl.store.checkpoints import scratch
 from autorl.trainers.contract import Change, ShortRun
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
-from autorl.trainers.shared import check_start
+from autorl.trainers.shared import check_start, streams_kept
 from autorl.trainers.trl.checks import check_hyperparameters, check_values
 from autorl.trainers.trl.data_sets import check_lengths
 from autorl.trainers.trl.lora import check_modules
@@ -93,11 +93,9 @@ class TRLTrainer(RLHFTrainer):
         return Settings(self.method, self.defaults, config).align(step)
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        from autorl.trainers._streams import preserved
-
         check_start(segment)
         settings = Settings(self.method, self.defaults, segment.config)
-        with preserved(), warnings.catch_warnings(), scratch(segment) as folder:
+        with streams_kept(), warnings.catch_warnings(), scratch(segment) as folder:
             # TRL's own use of names transformers is renaming
             warnings.simplefilter("ignore", FutureWarning)
             from autorl.trainers.trl.segment_trainer import TRLRun
