@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from test_bad_input import GOOD
+from small_studies import SMALL as GOOD
 from test_bad_input import in_process as in_process
 
 from autorl import tune

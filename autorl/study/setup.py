@@ -560,9 +560,9 @@ def check_resources(spec: Spec, executor: str) -> None:
     """
     if executor == "ray":
         return
-    has = capacity(spec) if executor in ON_THIS_MACHINE else None
+    local = executor in ON_THIS_MACHINE
     for algorithm, needs in spec.resources_by_algorithm.items():
-        lacking = _refusal(executor, needs) or (shortage(has, needs) if has else None)
+        lacking = _refusal(executor, needs) or (shortage(capacity(spec), needs) if local else None)
         if lacking is not None:
             kind, message = lacking
             raise InputError(message, key=_key(spec, algorithm, kind))

@@ -84,7 +84,7 @@ def test_a_score_must_have_one_value_per_objective():
 
 def test_optimizers_whose_plan_would_lose_a_place_take_no_enqueued_configuration():
     refusing = {name for name in REGISTRY if not find(name).takes_enqueued}
-    assert refusing == {"cmaes", "de", "dehb", "grid", "pb2", "pbt", "phases", "schedule"}
+    assert refusing == {"cmaes", "de", "dehb", "grid", "mf_pbt", "pb2", "pbt", "phases", "schedule"}
     for name, taken in (("grid", False), ("random", True)):
         assert make(name, SPACE, horizon=10, stop="median").takes_enqueued is taken
 

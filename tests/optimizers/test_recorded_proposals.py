@@ -7,6 +7,7 @@ its library).
 
 import hashlib
 import json
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -78,7 +79,14 @@ def proposals(name, options, space_name, several=False):
 
 
 def options_of(name):
-    return {option.name: [option.default, option.allowed] for option in describe(name).options}
+    """By name, of a stopping rule with the rule."""
+    return {
+        " of ".join([option.name, *re.findall("with stop: ([a-z]+)", option.help)]): [
+            option.default,
+            option.allowed,
+        ]
+        for option in describe(name).options
+    }
 
 
 def cases():

@@ -22,6 +22,7 @@ class Situation:
     """Full runs with the given scores, one seed each, all charged. Four seeds, two fifths confirm."""
 
     contenders = Search.contenders
+    contends = Search.contends
 
     def __init__(self, scores=(), *, minimum=1, share=0.4, seeds=4):
         self.ranking, self.lineage = Ranking(), Lineage(SeedPlan(seeds, 0))

@@ -74,6 +74,7 @@ def record_of(rows, spec=None, **more):
         ),
         schedule=lambda proposal: SCHEDULE,
         until=lambda proposal: 100 - proposal,
+        lineage=lambda numbers: dict.fromkeys(numbers, SimpleNamespace(config={})),
     )
 
 
@@ -108,10 +109,10 @@ def test_a_front_comes_best_by_the_first_objective_first():
     points = results._points(record, [4, 5, 3, 6], {3, 5})
     first, second = "last eval_return", "best eval_length"
     assert points == (
-        Point(6, {first: 1.0, second: 5.0}, None),
-        Point(3, {first: 2.0, second: 10.0}, {first: 3.0, second: 20.0}),
-        Point(5, {first: 2.0, second: 10.0}, None),
-        Point(4, {first: 9.0, second: 90.0}, None),
+        Point(6, {}, {first: 1.0, second: 5.0}, None),
+        Point(3, {}, {first: 2.0, second: 10.0}, {first: 3.0, second: 20.0}),
+        Point(5, {}, {first: 2.0, second: 10.0}, None),
+        Point(4, {}, {first: 9.0, second: 90.0}, None),
     )
 
 
@@ -131,7 +132,7 @@ def test_the_volume_of_a_front_is_in_parts_of_the_box_of_all_proposals():
 
     def point(number, tuning, test=None):
         two = None if test is None else dict(zip(names, test, strict=True))
-        return Point(number, dict(zip(names, tuning, strict=True)), two)
+        return Point(number, {}, dict(zip(names, tuning, strict=True)), two)
 
     record = record_of([], spec, feasible=feasible)
     front = [point(0, (1.0, 2.0)), point(2, (5.0, 15.0), (8.0, 15.0)), point(1, (11.0, 22.0))]
