@@ -250,7 +250,7 @@ def test_the_objective_is_pickled_by_name(landscape):
     config = SPACE.sample(np.random.default_rng(2))
     expected = objective(config, seed=3, until=250)
     assert copy(config, seed=3, until=250) == expected == objective(config, seed=3, until=200)
-    with pytest.raises(InputError, match="nothing at or before step 99"):
+    with pytest.raises(InputError, match="nothing before step 100"):
         objective(config, until=99)
 
 
