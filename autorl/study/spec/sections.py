@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -380,6 +380,10 @@ class OptimizerSection(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
+Measured: TypeAlias = Literal["hours", "gpu_hours", "tokens"]
+"""Budgets that only outcomes or a clock use up."""
+
+
 class BudgetSection(Section):
     """Exactly one amount, and what ends the search early.
 
@@ -417,18 +421,14 @@ class BudgetSection(Section):
         return any(value is not None for value in (self.measured, self.target, self.converged))
 
     @property
-    def measured(self) -> Literal["hours", "gpu_hours", "tokens"] | None:
+    def measured(self) -> Measured | None:
         """The amount that only outcomes or a clock show, else None."""
-        names: tuple[Literal["hours", "gpu_hours", "tokens"], ...] = (
-            "hours",
-            "gpu_hours",
-            "tokens",
-        )
+        names: tuple[Measured, ...] = get_args(Measured)
         return next((name for name in names if getattr(self, name) is not None), None)
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        amounts = ("runs", "configurations", "environment_steps", "hours", "gpu_hours", "tokens")
+        amounts = ("runs", "configurations", "environment_steps", *get_args(Measured))
         stated = [name for name in amounts if getattr(self, name) is not None]
         if len(stated) != 1:
             raise ValueError(f"needs exactly one of {', '.join(amounts)}; got {stated or 'none'}")

@@ -106,14 +106,14 @@ def load_merged(folder: Path, *, nf4: bool = False) -> Any:
         return PeftModel.from_pretrained(model, folder).merge_and_unload()
 
 
-def load_shape(folder: Path) -> tuple[Any, int]:
-    """Return the configuration of a folder's model, and its number of parameters."""
+def load_shape(folder: Path) -> Any:
+    """Return the language model of a folder without its weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     with torch.device("meta"):
-        return config, AutoModelForCausalLM.from_config(config).num_parameters()
+        return AutoModelForCausalLM.from_config(config)
 
 
 def load_reward_model(folder: Path, labels: int | None = None) -> Any:

@@ -202,11 +202,12 @@ class RLHFTrainer(Trainer):
         self, environment: EnvironmentSpec, episodes: int, hyperparameters: Collection[str]
     ) -> Mapping[str, str]:
         built = build_task(environment)
-        config, count = load_shape(built.reference)
+        model = load_shape(built.reference)
+        count = model.num_parameters()
         encoded = load_tokenizer(built.reference)(list(built.held_out))["input_ids"]
         width = max(map(len, encoded)) + built.max_completion
         with bounded(self.memory):
-            at_once = sequences_at_once(config, width)
+            at_once = sequences_at_once(model.config, width)
         size = 4 * count / 2**20
         saved = f"about {self.saved * size:,.1f} MiB, of a test seed {size:,.1f} (the weights)"
         if any("lora." in name for name in (*hyperparameters, *self.defaults)):

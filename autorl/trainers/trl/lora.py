@@ -9,6 +9,7 @@ from typing import Any
 
 from autorl.core.numbers import check_number
 from autorl.core.types import InputError
+from autorl.trainers.language.models import load_shape
 from autorl.trainers.trl.methods import Method
 
 _PREFIX = "lora."
@@ -41,12 +42,10 @@ def check_modules(method: Method, values: Mapping[str, Any], folder: Path) -> No
     """Raise `InputError` for modules that a folder's model has not."""
     import torch
     from peft import get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
         try:
-            get_peft_model(model, adapter(method, values))
+            get_peft_model(load_shape(folder), adapter(method, values))
         except ValueError as error:
             raise InputError(str(error), key="trainer.kwargs.lora.target_modules") from error
 

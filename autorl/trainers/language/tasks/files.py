@@ -135,9 +135,8 @@ class Files(Task):
         # `check` says what is wrong with another value
         signals = options.get("signals", {})
         listed = tuple(signals) if isinstance(signals, Mapping) else ()
-        probed = (
-            ("greedy", f"pass_at_{options.get('pass_at', 8)}") if options.get("checked") else ()
-        )
+        tries = options.get("pass_at", self.options["pass_at"])
+        probed = ("greedy", f"pass_at_{tries}") if options.get("checked") else ()
         return Files(listed, **{name: str(value) for name, value in names.items()}, probed=probed)
 
     def check(self, options: Mapping[str, object]) -> Sequence[str]:
