@@ -26,6 +26,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from autorl.core.types import Failed
+from autorl.optimizers.base import Record
 from autorl.space import Hyperparameter
 
 Array = NDArray[np.float64]
@@ -242,6 +244,18 @@ class Feasibility:
         self.points: dict[int, Array] = {}
         self._queue: list[tuple[int, bool]] = []  # in no density yet
         self._rows: dict[int, tuple[bool, int]] = {}  # by number: whether failed, and where
+
+    @classmethod
+    def of(
+        cls, items: Sequence[Hyperparameter], places: Array, records: Sequence[Record]
+    ) -> Feasibility:
+        """Learn it from records that have ended, at places in the unit cube."""
+        learned = cls(items)
+        numbers = [record.id for record in records]
+        learned.points |= zip(numbers, points_of(items, places), strict=True)
+        for record in records:
+            learned.end(record.id, isinstance(record.result, Failed))
+        return learned
 
     def end(self, number: int, failed: bool) -> None:
         """Take note of how a proposal ended, perhaps another way than before."""

@@ -15,8 +15,8 @@ drawn for it (ParEGO, Knowles 2006).
 
 *Outcome constraints*: each has a process of its own, of normal scores, and the logarithms of the
 probabilities that they are kept are added. Failed runs have the worst violation. As long as nothing
-is feasible these probabilities decide alone. Priors of the space are added
-too, and count less and less.
+is feasible these probabilities decide alone. Once runs have failed, the probability that a run does
+not fail is added like them. Priors of the space are added too, and count less and less.
 
     scores 1, 2, 5; constraint -1, 0.5, -2; 4 in flight
     best = max of the expected scores of runs 0, 2 and 4
@@ -31,6 +31,7 @@ import numpy as np
 
 from autorl.core.types import Config, Event, Proposal, Proposed
 from autorl.optimizers import process
+from autorl.optimizers._parzen import Feasibility, points_of
 from autorl.optimizers._startup import StartedOptimizer, StartupOptions
 from autorl.optimizers.base import Problem, Record, seed_counts
 from autorl.optimizers.priors.mapping import categories_of, config_at, moved, places_of, searched
@@ -108,6 +109,9 @@ class GP(StartedOptimizer[StartupOptions]):
             # Between the scores of the last that keeps it and the first that breaks it.
             bound = ndtri(((column <= 0).sum() + 0.25) / (len(column) + 0.5))
             limited.append((belief(process.normal_scores(column)), bound))
+        items = searched(self.problem.space)
+        ended = [record for record in self.history if record.result is not None]
+        feasibility = Feasibility.of(items, self._places(ended), ended)
         # The expectation, not the best score, which is the luckiest of noisy ones.
         best = -np.inf
         if is_feasible.any():
@@ -119,7 +123,9 @@ class GP(StartedOptimizer[StartupOptions]):
             total = np.zeros(len(at))
             if best > -np.inf:
                 total += process.log_improvement(*score.at(at), best)
-            total += log_prior(searched(self.problem.space), places, len(self.history))
+            total += log_prior(items, places, len(self.history))
+            if feasibility.needed:
+                total += feasibility.log_probability(points_of(items, places))
             for limit, bound in limited:
                 mean, deviation = limit.at(at)
                 total += log_ndtr((bound - mean) / deviation)

@@ -22,7 +22,7 @@ from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from autorl.core.types import Config, Event, Failed, Proposal, Proposed
+from autorl.core.types import Config, Event, Proposal, Proposed
 from autorl.optimizers._parzen import Feasibility, points_of
 from autorl.optimizers.base import (
     BaseOptimizer,
@@ -183,12 +183,9 @@ class SMAC(BaseOptimizer[SMACOptions]):
         if self.problem.weigh_seeds:
             counts = seed_counts(record for record, _ in records_and_costs)
         items = searched(space)
-        feasibility = Feasibility(items)
         ended = [record for record in fit.records if record.result is not None]
-        points = points_of(items, places_of(space, [record.proposal.config for record in ended]))
-        feasibility.points |= zip([record.id for record in ended], points, strict=True)
-        for record in ended:
-            feasibility.end(record.id, isinstance(record.result, Failed))
+        places = places_of(space, [record.proposal.config for record in ended])
+        feasibility = Feasibility.of(items, places, ended)
 
         def weigh(vectors: np.ndarray) -> np.ndarray:
             units = places_of_vectors(items, self._exported, vectors)

@@ -230,12 +230,13 @@ def test_the_probability_of_no_failure_follows_bayes_rule(name, monkeypatch):
         np.testing.assert_allclose(np.exp(found), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["tpe", "gp"])
 @pytest.mark.parametrize("fails", [lambda c: c["x"] > 2 / 3, lambda c: c["y"] < 1 / 3])
-def test_where_a_third_of_the_space_fails_few_proposals_do(fails):
+def test_where_a_third_of_the_space_fails_few_proposals_do(fails, name):
     """Random draws fail in a third; here at most a tenth of those after the fortieth, of three studies."""
     late = []
     for seed in range(3):
-        optimizer = make("tpe", CONTINUOUS, horizon=10)
+        optimizer = make(name, CONTINUOUS, horizon=10)
         for number in range(80):
             proposal = optimizer.ask(np.random.default_rng([seed, number]))
             optimizer.observe(Proposed(number, proposal))
