@@ -249,7 +249,7 @@ class Feasibility:
     def of(
         cls, items: Sequence[Hyperparameter], places: Array, records: Sequence[Record]
     ) -> Feasibility:
-        """Learn it from records that have ended, at places in the unit cube."""
+        """Learn it from ended records, at places in the unit cube."""
         learned = cls(items)
         numbers = [record.id for record in records]
         learned.points |= zip(numbers, points_of(items, places), strict=True)

@@ -9,6 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from test_tpe import A_THIRD_FAILS, late_failures
 
 from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
@@ -193,3 +194,9 @@ def test_an_answer_does_not_depend_on_earlier_asks():
         fresh.observe(record.result)
     asked.ask(np.random.default_rng(98))
     assert asked.ask(np.random.default_rng(99)) == fresh.ask(np.random.default_rng(99))
+
+
+@pytest.mark.parametrize("fails", A_THIRD_FAILS)
+def test_where_a_third_of_the_space_fails_few_proposals_do(fails):
+    """Eight studies, so dear: of three studies, one chance start weighs a third."""
+    assert late_failures("gp", fails, studies=8) <= 0.1
