@@ -30,7 +30,8 @@ def test_the_program_mirrors_its_study(tmp_path):
     study = optuna.load_study(study_name="hills", storage=f"sqlite:///{tmp_path}/trials.db")
     states = {trial.state.name for trial in study.get_trials()}
     assert states == {"COMPLETE", "PRUNED"}
-    assert study.best_trial.user_attrs["proposals"][-1] == study.user_attrs["incumbent"]
+    last = study.best_trial.user_attrs["proposals"][-1]
+    assert str(last) == study.user_attrs["incumbent_proposal"]
 
 
 def test_the_section_is_that_of_the_example():
