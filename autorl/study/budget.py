@@ -17,11 +17,11 @@ from autorl.store.events import (
 )
 from autorl.study.lineage import Lineage
 from autorl.study.spec import Spec
+from autorl.study.spec.sections import COUNTED
 
-TOKENS = "tokens"
-MEASURED_BY_SEGMENT = ("gpu_hours", TOKENS)
+MEASURED_BY_SEGMENT = ("gpu_hours", *COUNTED)
 """Budgets that outcomes use up."""
-MEASURED_NOUNS = {"hours": "hour", "gpu_hours": "GPU-hour", TOKENS: "token"}
+MEASURED_NOUNS = {"hours": "hour", "gpu_hours": "GPU-hour"} | {name: name[:-1] for name in COUNTED}
 """The unit of each budget that a clock or outcomes use up."""
 
 
@@ -34,7 +34,7 @@ class Spent:
         begun: configurations that started from scratch.
         extra_runs: what was added to the budget.
         hours: of driver time, earlier sessions included.
-        used: tokens or GPU-hours, where the budget counts them.
+        used: GPU-hours, tokens or completions, where the budget counts them.
         rate: the same per nominal step, 0 before any proposal was settled.
     """
 
@@ -137,7 +137,7 @@ class Charges:
 
 
 class Usage:
-    """The tokens or GPU-hours of a search, where its budget counts them.
+    """The GPU-hours, tokens or completions of a search, where its budget counts them.
 
     Segments count once their proposal is settled, so that what is asked next depends on no timing.
 
@@ -156,7 +156,7 @@ class Usage:
         self._steps = 0
         # Of segments whose proposal is not settled: the amount, None where they told none.
         self._ended: dict[SegmentId, tuple[float | None, int]] = {}
-        self._tokens: dict[SegmentId, float] = {}  # of the run, where a segment ended
+        self._counts: dict[SegmentId, float] = {}  # of the run, where a segment ended
 
     @property
     def rate(self) -> float:
@@ -187,15 +187,16 @@ class Usage:
 
     def _amount(self, event: SegmentEnded) -> float | None:
         outcome = event.outcome
-        if self._spec.budget.tokens is None:
+        name = self._spec.budget.counted
+        if name is None:
             needs = self._spec.resources_for(self._lineage[event.segment.proposal].config)
             seconds = outcome.cost.get("wall_seconds")
             return None if seconds is None else seconds * needs.gpu * needs.nodes / 3600
-        counts = [report.metrics[TOKENS] for report in outcome.reports if TOKENS in report.metrics]
+        counts = [report.metrics[name] for report in outcome.reports if name in report.metrics]
         if not counts:
             return None
-        self._tokens[event.segment] = counts[-1]
-        before = 0.0 if event.place.parent is None else self._tokens.get(event.place.parent, 0.0)
+        self._counts[event.segment] = counts[-1]
+        before = 0.0 if event.place.parent is None else self._counts.get(event.place.parent, 0.0)
         return counts[-1] - before if counts[-1] >= before else counts[-1]  # it began from 0 again
 
 

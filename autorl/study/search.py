@@ -25,7 +25,7 @@ class Search:
         ranking: the scored proposals.
         lineage: the chains of proposals.
         charges: what the budget was charged.
-        usage: tokens or GPU-hours of it that outcomes used.
+        usage: GPU-hours, tokens or completions of it that outcomes used.
         work: the segments, and how they ended.
         queue: the proposals under evaluation.
         costs: predicted of one seed of each proposal.

@@ -31,7 +31,6 @@ from autorl.statistics.evaluation import COST_METRICS, PEAK_MEMORY
 from autorl.store.cache import cache_bound
 from autorl.store.folder import JOBS
 from autorl.store.remote import RemoteFolder
-from autorl.study.budget import TOKENS
 from autorl.study.open_proposals import predicted_cost
 from autorl.study.spec import Spec
 from autorl.study.spec.checks import check_against_space, paid_configurations, same
@@ -146,8 +145,8 @@ def _check_task(
         if spec.optimizer.stop is not None:
             watched = find_stopping(spec.optimizer.stop).watches
             check_names(watched, allowed, "metric", "optimizer.stop")
-        if spec.budget.tokens is not None:
-            check_names([TOKENS], allowed, "metric", "budget.tokens")
+        if (counted := spec.budget.counted) is not None:
+            check_names([counted], allowed, "metric", f"budget.{counted}")
     if environment.info and not {*map(info_metric, environment.info)} <= {*(metrics_of_runs or ())}:
         where = f"{environment.id} under {spec.trainers[algorithm].name}"
         raise InputError(f"no `info` is read of {where}", key=INFO)

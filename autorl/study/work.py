@@ -39,7 +39,6 @@ from autorl.store.events import (
 from autorl.store.log import EPOCH
 from autorl.store.remote import is_url
 from autorl.study.attempts import AttemptFiles, Attempts
-from autorl.study.budget import TOKENS
 from autorl.study.checkpoints import CheckpointSizes, DamagedCheckpoints, remove_own, sweep_storage
 from autorl.study.journal import Journal, say
 from autorl.study.lineage import Lineage
@@ -131,7 +130,7 @@ class Work:
             outcome = dataclasses.replace(outcome, notes=notes)
         join_chain = functools.partial(self._curve_to, segment)
         nominal = 0 if segment.parent is None else start
-        needed = TOKENS if self._spec.budget.tokens is not None else ""
+        needed = self._spec.budget.counted or ""
         outcome = judged(segment, outcome, nominal, self._judge, join_chain, needed)
         # Not recorded: once the script is mended the same segment is trained, and nothing was lost.
         if outcome.unlogged and all(past.status.failed for past in self._outcomes.values()):

@@ -133,7 +133,7 @@ def test_the_state_of_a_constrained_reward_goes_through_json_with_the_counts():
     for reward in (straight, first):
         reward(*BATCH, completion_ids=[[1, 2, 3], [4]])
     resumed.load(json.loads(json.dumps(first.state())))
-    assert resumed.tokens == 4
+    assert (resumed.tokens, resumed.completions) == (4, 2)
     assert resumed(*BATCH) == straight(*BATCH)
     assert resumed.state() == straight.state() | {"tokens": 4}
     with pytest.raises(InputError, match="multipliers for"):

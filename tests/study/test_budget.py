@@ -233,13 +233,14 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
 
 
 class Sampler(Toy):
-    """Tells the tokens of a run so far: more or fewer by its configuration; 36 s a step and a GPU."""
+    """Tells tokens and completions of a run so far, by its configuration; 36 s a step and a GPU."""
 
     def __init__(self, **more):
         super().__init__(
             lambda config, seed, step: {
                 "eval_return": config["x"],
                 "tokens": self.of(config, step),
+                "completions": self.of(config, step) / 4,
             },
             **more,
         )
@@ -271,7 +272,9 @@ def used(study):
 @pytest.mark.parametrize("script", [lambda number, seen: full(number / 20), rungs])
 @pytest.mark.parametrize(("parallelism", "tuning"), [(1, 1), (3, 1), (4, 3)])
 @pytest.mark.parametrize(
-    ("budget", "unit"), [({"tokens": 12000}, 12), ({"gpu_hours": 24}, 0.02)], ids=["tokens", "gpu"]
+    ("budget", "unit"),
+    [({"tokens": 12000}, 12), ({"completions": 3000}, 3), ({"gpu_hours": 24}, 0.02)],
+    ids=["tokens", "completions", "gpu"],
 )
 def test_what_outcomes_use_up_ends_within_a_proposal_of_the_bound(
     monkeypatch, budget, unit, parallelism, tuning, script
@@ -322,9 +325,10 @@ def test_failures_without_a_count_are_taken_for_their_length(monkeypatch):
     assert (optimizer.count, used(study)) == (10, 8000)
 
 
-def test_a_run_that_tells_no_tokens_ends_the_study(monkeypatch):
-    with pytest.raises(StudyError, match="needs metric 'tokens'; the trainer reported eval_return"):
-        counted(monkeypatch, budget={"tokens": 8000})
+@pytest.mark.parametrize("metric", ["tokens", "completions"])
+def test_a_run_that_tells_no_count_ends_the_study(monkeypatch, metric):
+    with pytest.raises(StudyError, match=f"needs metric '{metric}'; the trainer reported"):
+        counted(monkeypatch, budget={metric: 8000})
 
 
 # -- trainers that cannot continue -------------------------------------------------------------------------------------

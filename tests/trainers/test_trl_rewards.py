@@ -60,6 +60,7 @@ def test_baselines_teach_no_multiplier(tmp_path):
     remax = train(one_segment("rlhf/ppo", config, tmp_path / "remax", until=1))
     assert multipliers(remax) == multipliers(gae)
     assert remax.reports[-1].metrics["tokens"] > gae.reports[-1].metrics["tokens"]
+    assert remax.reports[-1].metrics["completions"] == 2 * gae.reports[-1].metrics["completions"]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@ method."""
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,11 +61,11 @@ def each(methods):
 @dataclass(frozen=True)
 class Run:
     """One optimizer step: the rows that went through the model with a gradient, as (tokens without padding on their
-    left, whether each counts), what was sampled in it as (prompt, text), the metric `tokens`, the checkpoint."""
+    left, whether each counts), what was sampled in it as (prompt, text), the metrics, the checkpoint."""
 
     rows: Sequence[tuple[list[int], list[int]]]
     sampled: Sequence[tuple[str, str]]
-    tokens: float
+    metrics: Mapping[str, float]
     checkpoint: Path
 
     @property
@@ -130,7 +130,7 @@ def one_run(folder, method, tokenizer, **more):
     # Evaluation asks held-out prompts.
     sampled = [pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS]
     policy, *_ = rows.values()  # the other is the value network of PPO
-    return Run(policy, sampled, outcome.reports[0].metrics["tokens"], Path(outcome.checkpoint.path))
+    return Run(policy, sampled, outcome.reports[0].metrics, Path(outcome.checkpoint.path))
 
 
 def recorded(forward, rows):
@@ -198,7 +198,7 @@ def test_tokens_of_data_are_each_sequence_once(method, name, folder, trained):
     """A pair is two sequences; KTO has as many again, every completion after another's prompt."""
     texts = [(prompt, chosen) for prompt, chosen, _ in PAIRS] if method == "sft" else SEQUENCES
     words = sum(len(f"{prompt} {text}".split()) + 1 + (name == "adds") for prompt, text in texts)
-    assert trained(method, name).tokens == words * (2 if method == "kto" else 1)
+    assert trained(method, name).metrics["tokens"] == words * (2 if method == "kto" else 1)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -214,14 +214,15 @@ def test_tokens_that_were_sampled_end_with_the_end_of_sequence(method, name, fol
         length = completion.index(end) + 1 if end in completion else MOST
         total, early = total + length, early + (length < MOST)
     assert early > 0
-    assert run.tokens == total
+    assert run.metrics["tokens"] == total
+    assert run.metrics["completions"] == len(run.rows)
 
 
 @pytest.mark.slow
 def test_sequences_laid_end_to_end_are_counted(folder):
     """SFT packs them without an attention mask."""
     run = one_run(folder, "sft", "names", packing=True, max_length=12)
-    assert run.tokens == sum(len(f"{prompt} {chosen}".split()) + 1 for prompt, chosen, _ in PAIRS)
+    assert run.metrics["tokens"] == sum(len(f"{prompt} {chosen}".split()) + 1 for prompt, chosen, _ in PAIRS)
 
 
 @pytest.mark.parametrize("method", each(["cpo", "orpo", "online_dpo"]))

@@ -284,6 +284,7 @@ class AlgorithmSection(Section):
 _SMALLER_IS_BETTER = (
     "kl",
     "tokens",
+    "completions",
     "truncated",
     "reward_zero_std",
     "wall_seconds",
@@ -380,7 +381,10 @@ class OptimizerSection(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
-Measured: TypeAlias = Literal["hours", "gpu_hours", "tokens"]
+Counted: TypeAlias = Literal["tokens", "completions"]
+"""Budgets by the metric of their name."""
+COUNTED: tuple[Counted, ...] = get_args(Counted)
+Measured: TypeAlias = Literal["hours", "gpu_hours", Counted]
 """Budgets that only outcomes or a clock use up."""
 
 
@@ -407,6 +411,8 @@ class BudgetSection(Section):
     """Hours of tuning segments times their `resources.gpu`; gives up the same-table guarantee."""
     tokens: Steps | None = None
     """Tokens of tuning segments, by the metric `tokens` of their runs."""
+    completions: Steps | None = None
+    """The same, by the metric `completions`."""
     target: Number | None = None
     """Ends the search once the incumbent's tuning score, at full length, is as good."""
     converged: Count | None = None
@@ -425,6 +431,11 @@ class BudgetSection(Section):
         """The amount that only outcomes or a clock show, else None."""
         names: tuple[Measured, ...] = get_args(Measured)
         return next((name for name in names if getattr(self, name) is not None), None)
+
+    @property
+    def counted(self) -> Counted | None:
+        """The metric that the budget is counted by, else None."""
+        return next((name for name in COUNTED if name == self.measured), None)
 
     @model_validator(mode="after")
     def _one(self) -> Self:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 METRICS = (  # names an evaluation may have beside the signals of a task
-    *("kl", "win_rate", "length", "truncated", "distinct", "tokens", "reward_zero_std"),
+    *("kl", "win_rate", "length", "truncated", "distinct", "tokens"),
+    *("completions", "reward_zero_std"),
     *("pair_accuracy", "pair_margin", "pair_ties", "log_likelihood", "best_of_16"),
 )
 JUDGED = ("win_rate", "best_of_16")

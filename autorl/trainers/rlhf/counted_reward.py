@@ -23,6 +23,7 @@ class CountedReward:
             (online DPO).
         tokens: of completions up to their end, that included; of a method that learns from data,
             of its batches.
+        completions: that were scored.
         groups, equal_groups: groups of completions it was asked for, and those in which all had the
             same reward.
     """
@@ -34,6 +35,7 @@ class CountedReward:
         self._signal = signal
         self.grouped = grouped
         self.tokens = 0
+        self.completions = 0
         self.groups = 0
         self.equal_groups = 0
 
@@ -53,6 +55,7 @@ class CountedReward:
             **rest: columns of the data and other things that TRL gives reward functions.
         """
         self.tokens += sum(self._length(ids) for ids in completion_ids)
+        self.completions += len(completions)
         rewards = self._signal(prompts, completions)
         undefined = sum(math.isnan(reward) for reward in rewards)
         if undefined:  # TRL takes NaN for None, and blames a function that returns nothing
@@ -94,11 +97,13 @@ class CountedReward:
         """Return what a checkpoint must hold, as JSON."""
         signal = self._signal.state() if isinstance(self._signal, Constrained) else None
         groups = [self.groups, self.equal_groups]
-        return {"signal": signal, "tokens": self.tokens, "groups": groups}
+        counts = {"tokens": self.tokens, "completions": self.completions, "groups": groups}
+        return {"signal": signal, **counts}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint's `state`."""
         self.tokens = state["tokens"]
+        self.completions = state["completions"]
         self.groups, self.equal_groups = state["groups"]
         if isinstance(self._signal, Constrained):
             self._signal.load(state["signal"])

@@ -124,6 +124,7 @@ class LanguageRun(Course):
             metrics |= {"tokens": float(self.reward.tokens), **self.training}
             if self.trainer.scores:
                 metrics["reward_zero_std"] = self.reward.zero_std
+                metrics["completions"] = float(self.reward.completions)
             if self.add(step, metrics):
                 for guard in (self.guard, self.collapse):
                     self.stopped = guard.note if guard.tripped(metrics) else self.stopped

@@ -100,5 +100,5 @@ class _Counting(PPO):
         # multipliers of constraints are learnt from what is sampled, not from baselines
         state = self.reward.state()
         baseline = super()._baseline(prompts, now)
-        self.reward.load(state)
+        self.reward.load(state | {"completions": self.reward.completions})
         return baseline

@@ -187,7 +187,7 @@ class RLHFTrainer(Trainer):
             metrics |= {name + WORST_GROUP for name in about.signals}
         metrics |= {*single, *tails_of(single, environment.metrics)}
         if self.scores:
-            return metrics | {"reward_zero_std"}
+            return metrics | {"reward_zero_std", "completions"}
         available = set(about.check(without_instance(environment.kwargs)))
         if "pairs" in available:
             metrics |= of_pairs
