@@ -69,6 +69,10 @@ _TRAINERS: dict[str, TrainerInfo] = {
     "trl/dpo": TRLInfo("TRL's DPO and its loss families on preference pairs"),
     "trl/kto": TRLInfo("TRL's KTO on single labelled completions"),
     "trl/sft": TRLInfo("TRL's supervised fine-tuning on the chosen completions"),
+    "trl/raft": TRLInfo("TRL's SFT on the best of n completions of the policy (RAFT, best-of-n)"),
+    "trl/iterated_dpo": TRLInfo(
+        "TRL's DPO on the best and the worst of n completions of the policy"
+    ),
     "trl/reward": TRLInfo("TRL's reward model on preference pairs"),
     # Looked up in the installed TRL, whose list of trainers differs between versions.
     "trl/*": TRLInfo(

@@ -17,7 +17,7 @@ from autorl.core.types import EnvironmentSpec, FrozenMap
 from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.rlhf.trainer import build_task
 from autorl.trainers.trl.data_sets import data_set
-from autorl.trainers.trl.methods import _EXPERIMENTAL, STABLE, find
+from autorl.trainers.trl.methods import _EXPERIMENTAL, SAMPLED, STABLE, find
 from autorl.trainers.trl.segment_trainer import TRLRun
 
 EVERY = {
@@ -37,6 +37,8 @@ OF = {
     "cpo": {"tokenize_row"},
     "orpo": {"tokenize_row"},
     "online_dpo": {"_generate"},
+    "raft": {"_prepare_dataset", "data_collator", "_metrics"},
+    "iterated_dpo": {"_prepare_dataset", "data_collator", "_metrics", "ref_model", "beta"},
 }
 INSIDE = {
     "optimizer": ("param_groups",),
@@ -92,7 +94,7 @@ def trained(task, name, config, monkeypatch, **more):
     return built[0]
 
 
-@pytest.mark.parametrize("name", [*STABLE, *_EXPERIMENTAL])
+@pytest.mark.parametrize("name", [*STABLE, *_EXPERIMENTAL, *SAMPLED])
 def test_every_name_the_package_uses_is_there(name, task, monkeypatch):
     live = trained(task, name, {"num_generations": 4} if find(name).grouped else {}, monkeypatch)
     # what we put in its place does not count

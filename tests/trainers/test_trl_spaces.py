@@ -12,7 +12,7 @@ from segments import segment, train
 from autorl.core.types import Status, TrainerSpec
 from autorl.space import load_space
 from autorl.trainers import load
-from autorl.trainers.trl.methods import find
+from autorl.trainers.trl.methods import SAMPLED, find
 from autorl.trainers.trl.settings import Settings
 
 ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
@@ -56,11 +56,19 @@ def test_our_own_ppo_takes_its_spaces_and_the_first_by_their_earlier_name_too(na
 
 @pytest.mark.slow
 @pytest.mark.cpu_seconds(600)  # builds the task
-@pytest.mark.parametrize("name", ["ppo-remax-tiny", "ppo-reinforce++-tiny"])
-def test_a_method_without_a_value_network_beats_the_reference_policy(name):
-    config = load_space(f"rlhf/{name}").default()
-    of_run = {"horizon": 40, "episodes": 256, "seed": 0, "save": False}
-    outcome = train(segment("rlhf/ppo", "letters-goldproxy", config, 40, None, **of_run))
+@pytest.mark.parametrize(
+    ("trainer", "space", "steps"),
+    [
+        ("rlhf/ppo", "rlhf/ppo-remax-tiny", 40),
+        ("rlhf/ppo", "rlhf/ppo-reinforce++-tiny", 40),
+        ("trl/raft", "trl/raft-tiny", 8),
+        ("trl/iterated_dpo", "trl/iterated_dpo-tiny", 8),
+    ],
+)
+def test_a_default_beats_the_reference_policy(trainer, space, steps):
+    config = load_space(space).default()
+    of_run = {"horizon": steps, "episodes": 256, "seed": 0, "save": False}
+    outcome = train(segment(trainer, "letters-goldproxy", config, steps, None, **of_run))
     metrics = outcome.reports[-1].metrics
     assert metrics["gold"] > metrics["reference_gold"] + 0.2
 
@@ -76,7 +84,9 @@ def test_trl_takes_every_configuration(name, tmp_path):
         assert arguments.per_device_train_batch_size == config["per_device_train_batch_size"]
 
 
-@pytest.mark.parametrize("name", [name for name in SPACES if name not in (*TINY, *METHODS, "ppo")])
+@pytest.mark.parametrize(
+    "name", [name for name in SPACES if name not in (*TINY, *METHODS, *SAMPLED, "ppo")]
+)
 def test_defaults_are_those_of_trl(name):
     _, config_class = find(name).classes()
     own = vars(config_class(output_dir="unused", use_cpu=True, bf16=False))

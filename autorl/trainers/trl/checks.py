@@ -39,6 +39,10 @@ _RESERVED = {
     *("hub_model_id", "hub_token", "hub_strategy", "reward_weights", "model_init_kwargs"),
 }
 """What belongs to the study or the task, or would reach out of it."""
+_OF_DATA = re.compile(
+    "packing|padding_free|dataset_|precompute_|max_length|truncation_|.*_only_loss"
+)
+"""Arguments that say how data are read, which nobody does who samples."""
 _DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
 
 
@@ -84,7 +88,7 @@ def _check_named(method: Method, arguments: Any, values: Collection[str]) -> Non
         documented = {*re.findall(r"(?<!=)'(\w+)'", field.metadata.get("help", ""))}
         value = getattr(arguments, field.name)
         # one loss of DPO after the other
-        for part in value if method.name == "dpo" else [value]:
+        for part in value if method.of_dpo else [value]:
             if part in (*documented, field.default):
                 continue
             reason = _refusal(method, field.name, freeze(part))
@@ -142,9 +146,9 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
     """
     _, config_class = method.classes()
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
-    allowed |= {"sft_weight"} if method.name == "dpo" else set()
+    allowed |= {"sft_weight"} if method.of_dpo else set()
     allowed |= {"gamma_ratio"} if method.name == "cpo" else set()
-    allowed |= {"use_kl", "max_ratio"} if method.grouped else set()
+    allowed |= {"use_kl", "max_ratio"} if method.on_policy else set()
     allowed |= lora.NAMES
     for name in names:
         base = base_name(name)
@@ -155,6 +159,8 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
                 "a segment trains in one process: for several start a script of TRL by a launcher, "
                 "with the trainer `command`"
             )
+        elif method.sampled and _OF_DATA.match(base):
+            reason = f"is for data: trl/{method.name} samples what it trains on"
         elif base in CPU and not cuda:
             reason = f"{base} is for a GPU: give segments one, `resources: {{gpu: 1}}`"
         elif base not in allowed:

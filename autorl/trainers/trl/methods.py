@@ -40,6 +40,8 @@ _EXPERIMENTAL: Mapping[str, Data] = {
     "a2po": "prompts",
 }
 """What those known today are trained on; others say it with the option `data`."""
+SAMPLED: Mapping[str, Data] = {"raft": "completions", "iterated_dpo": "pairs"}
+"""What those of this package are trained on, sampled from the policy itself."""
 _NO_TASK_HAS = {
     "tpo": "a reference completion beside each pair, which no task has",
     "gkd": "a teacher model, which no task has",
@@ -103,12 +105,14 @@ class Method:
             plain completions, or pairs for a scalar reward model (`ranking`).
         module: where its classes are.
         subclass: of its trainer, as `module:Class`; empty: that itself.
+        sampled: what it makes of prompts, and trains on; empty: it trains on `data`.
     """
 
     name: str
     data: Data
     module: str
     subclass: str = ""
+    sampled: Data | Literal[""] = ""
 
     @property
     def learns_from(self) -> tuple[str, ...]:
@@ -121,8 +125,10 @@ class Method:
     @property
     def measures(self) -> Mapping[str, str]:
         """Return the measures of an update: names here by TRL's."""
-        pairs_of_samples = _MARGINS if self.online and not self.grouped else {}
-        return {**_UPDATE, **_MEASURES[self.data], **pairs_of_samples}
+        further = _MARGINS if self.online and not self.grouped else {}
+        if self.sampled:
+            further = {"reward": "reward", "reward_std": "reward_std"}
+        return {**_UPDATE, **_MEASURES[self.sampled or self.data], **further}
 
     @property
     def online(self) -> bool:
@@ -135,21 +141,33 @@ class Method:
         return self.name not in ("online_dpo", "a2po") and self.online
 
     @property
+    def on_policy(self) -> bool:
+        """Whether its loss is of the completions that were sampled, as in GRPO and RLOO."""
+        return self.grouped and not self.sampled
+
+    @property
+    def of_dpo(self) -> bool:
+        """Whether it has the losses of DPO."""
+        return self.name in ("dpo", "iterated_dpo")
+
+    @property
     def scheduled(self) -> tuple[str, ...]:
         """Hyperparameters that can follow a schedule.
 
         They are written into TRL's trainer before each optimizer step.
         """
-        if self.grouped:
+        if self.on_policy:
             return _SCHEDULED
         # not online DPO, whose `beta` is a property that cannot be set
-        return _SCHEDULED[:2] if self.name == "dpo" else _SCHEDULED[:1]
+        return _SCHEDULED[:2] if self.of_dpo else _SCHEDULED[:1]
 
     @property
     def changes(self) -> dict[str, Change]:
         """How a continued run may change each hyperparameter, parts of schedules included."""
         changes: dict[str, Change] = dict.fromkeys(_OPTIMIZER, "apply")
-        changes |= dict.fromkeys((*_LOSS[self.data], "lora.dropout"), "rebuild")
+        changes |= dict.fromkeys((*_LOSS[self.sampled or self.data], "lora.dropout"), "rebuild")
+        if self.sampled:
+            changes |= dict.fromkeys(("temperature", "num_generations"), "rebuild")
         if self.subclass:
             configs = (self.classes()[1], self._classes()[1])
             fields, of_trl = (made.__dataclass_fields__.keys() for made in configs)
@@ -214,6 +232,8 @@ def find(name: str, data: str | None = None, subclass: str = "") -> Method:
     """
     if name in STABLE:
         return Method(name, STABLE[name], "trl", subclass)
+    if name in SAMPLED:
+        return Method(name, "prompts", "autorl.trainers.trl.sampled", subclass, SAMPLED[name])
     if name in _NO_TASK_HAS:
         how = "start a script of TRL by the trainer `command`"
         raise InputError(f"trl/{name} needs {_NO_TASK_HAS[name]}: {how}", key="trainer")
@@ -237,7 +257,7 @@ def _no_trainer(name: str) -> str:
     import trl
 
     # `trl/ppo` is the earlier name of our own
-    hint = one_of(name, (*available(), "ppo"))
+    hint = one_of(name, (*available(), *SAMPLED, "ppo"))
     return f"TRL {trl.__version__} has no trainer for {name!r}{hint}"
 
 

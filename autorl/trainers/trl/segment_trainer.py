@@ -23,6 +23,7 @@ from autorl.trainers.language.models import (
     load_tokenizer,
     weights_hash,
 )
+from autorl.trainers.language.passes import bounded
 from autorl.trainers.language.ppo.terms import kl_estimate, masked_mean
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import LanguageRun, is_finite
@@ -96,7 +97,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
         self.build(arguments, seed)
         try:
-            with self._reading_parent():
+            with self._reading_parent(), bounded(self.trainer.memory):
                 self.trl.train(resume_from_checkpoint=segment.parent and segment.parent.path)
         # torch raises where it samples from NaN: with weights that are finite it is another failure
         except RuntimeError:
@@ -281,7 +282,7 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
             self, model: PreTrainedModel, inputs: Mapping[str, Tensor], *rest: object
         ) -> Any:
             loss = super()._compute_loss(model, inputs, *rest)
-            if method.online:
+            if method.online and not method.sampled:
                 moved = _moved(self.log_probabilities, inputs)
                 self._metrics["train"]["approx_kl"].append(moved)
             return loss

@@ -51,7 +51,7 @@ class Settings:
     ) -> None:
         self.method = method
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
-        if method.name == "dpo":
+        if method.of_dpo:
             check_smoothing(self.values)
         # an option stands where the space chooses a loss that does not take it
         for name in unused(self.values):
@@ -134,7 +134,7 @@ class Settings:
     def translated(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return our names as TRL's arguments."""
         translated = {name: value for name, value in values.items() if name not in _OURS}
-        if self.method.name == "dpo" and "loss_type" in values:
+        if self.method.of_dpo and "loss_type" in values:
             weights = of_dpo(values["loss_type"])
             if "sft_weight" in values:
                 weights["sft"] = values["sft_weight"]
