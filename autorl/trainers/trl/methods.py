@@ -142,7 +142,7 @@ class Method:
 
     @property
     def on_policy(self) -> bool:
-        """Whether its loss is of the completions that were sampled, as in GRPO and RLOO."""
+        """Whether its loss is of all sampled completions, as in GRPO."""
         return self.grouped and not self.sampled
 
     @property

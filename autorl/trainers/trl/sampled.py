@@ -1,4 +1,4 @@
-"""`trl/raft` and `trl/iterated_dpo`: SFT and DPO of TRL on what the policy samples itself.
+"""`trl/raft` and `trl/iterated_dpo`: SFT and DPO on sampled completions.
 
 Some prompts are each answered by several completions, which a reward scores. RAFT imitates the
 best one; iterated DPO takes the best and the worst for a pair, with the reference policy of the
@@ -32,7 +32,7 @@ _Tokens: TypeAlias = list[int]
 
 @dataclass
 class _SamplingConfig(TrainingArguments):  # type: ignore[misc]
-    """What GRPOConfig calls by the same names.
+    """Arguments of sampling, by the names of GRPOConfig.
 
     Attributes:
         num_generations: completions of a prompt.
@@ -127,11 +127,12 @@ class _Sampling(Trainer):  # type: ignore[misc]
         with of_reference if args.from_ref_model else nullcontext(policy) as sampled:
             how = (args.max_completion_length, seed, args.temperature)
             samples = sample(sampled, self.processing_class, prompts, *how)
-        read, written = [], []
+        read: list[_Tokens] = []
+        written: list[_Tokens] = []
         for tokens, attention, mask in samples.batches:
-            for row, seen, kept in zip(tokens, attention.bool(), mask.bool(), strict=True):
-                read.append(row[seen & ~kept].tolist())
-                written.append(row[kept].tolist())
+            for row, text, completion in zip(tokens, attention.bool(), mask.bool(), strict=True):
+                read.append(row[text & ~completion].tolist())
+                written.append(row[completion].tolist())
         # None of a reward that does not apply counts for 0, as in GRPO and RLOO
         rewards = torch.tensor(self.reward(prompts, samples.texts, written), dtype=torch.float64)
         groups = torch.where(rewards.isnan(), 0.0, rewards).view(count, n)
