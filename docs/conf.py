@@ -61,7 +61,7 @@ NAVIGATION = {
         "trackers",
         "scaling-out",
     ],
-    "Data": ["landscapes-cookbook", "landscapes", "/landscapes/README", "study-folder"],
+    "Data": ["landscapes-cookbook", "landscapes", "/landscapes/README", "study-folder", "cards"],
     "Extend": ["extending", "api", "/examples/plugin/README", "/examples/slurm/README"],
     "Measured": ["measured", "/benchmarks/results/*"],
     "The project": [

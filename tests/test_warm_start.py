@@ -151,7 +151,7 @@ def test_each_misfit_of_a_list_has_a_line_with_its_place(tmp_path):
             {"study": "nowhere"},
             "warm_start: no landscape or study 'nowhere': give an id or a folder",
         ),
-        ({}, "warm_start: needs exactly one of `study`, `landscape` and `zoo`"),
+        ({}, "warm_start: needs exactly one of `study`, `landscape`, `zoo` and `card`"),
         ({"study": "a", "landscape": "b"}, "warm_start: needs exactly one of `study`"),
         ({"study": "a", "tops": 3}, "warm_start.tops: unknown key 'tops'; did you mean 'top'?"),
         ({"study": "a", "top": 0}, "warm_start.top: should be greater than or equal to 1"),

@@ -69,6 +69,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "test": "autorl.cli.held_out:on_test_seeds",
         "compare": "autorl.cli.compare:compare",
         "benchmark": "autorl.cli.benchmark:benchmark",
+        **_of("card", "card", "verify"),
         "backup": "autorl.cli.safety:backup",
         "list": ("The trainers, optimizers and search spaces there are.", LIST),
         "doctor": "autorl.cli.checkup:doctor",

@@ -222,7 +222,9 @@ def test_tokens_that_were_sampled_end_with_the_end_of_sequence(method, name, fol
 def test_sequences_laid_end_to_end_are_counted(folder):
     """SFT packs them without an attention mask."""
     run = one_run(folder, "sft", "names", packing=True, max_length=12)
-    assert run.metrics["tokens"] == sum(len(f"{prompt} {chosen}".split()) + 1 for prompt, chosen, _ in PAIRS)
+    assert run.metrics["tokens"] == sum(
+        len(f"{prompt} {chosen}".split()) + 1 for prompt, chosen, _ in PAIRS
+    )
 
 
 @pytest.mark.parametrize("method", each(["cpo", "orpo", "online_dpo"]))

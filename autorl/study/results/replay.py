@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from typing import Any
 
 import yaml
 
@@ -17,6 +18,7 @@ from autorl.core.masking import variables_by_name
 from autorl.core.plain_values import plain
 from autorl.core.types import Config, Outcome, ProposalId, Proposed, SeedRole
 from autorl.executors.worker import Load
+from autorl.space import Dumper
 from autorl.statistics.evaluation import Curve
 from autorl.store import Store
 from autorl.store.events import ProposalMade
@@ -86,6 +88,12 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
 
     It has the tuning and test seeds of `spec`, one chain, and no search.
     """
+    document = schedule_document(spec, schedule)
+    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False, width=110))
+
+
+def schedule_document(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> dict[str, Any]:
+    """Return the content of `schedule_study`."""
     document = yaml.safe_load(spec.freeze())
     document["name"] = f"{spec.name}-schedule"
     document["optimizer"] = {
@@ -96,6 +104,5 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
     document["budget"] = {"runs": len(spec.plan.tuning)}
     for key in ("warm_start", "start", "landscape", "path", "storage"):
         document.pop(key, None)
-    document = variables_by_name(document)
-    text: str = yaml.safe_dump(document, sort_keys=False, width=110)
-    return text
+    shared: dict[str, Any] = variables_by_name(document)
+    return shared

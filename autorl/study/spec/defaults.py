@@ -19,6 +19,7 @@ from autorl.core.types import InputError
 from autorl.population.task_families import read_task_family
 from autorl.space import Hyperparameter, Space, load_space, read_document, unknown_key
 from autorl.store.remote import storage_url
+from autorl.study.spec.cards import preset_of, read_card
 from autorl.study.spec.sections import EnvironmentSection, TaskSection
 from autorl.study.spec.spec import LongRolloutError, Spec
 from autorl.trainers.info import Preset
@@ -239,7 +240,7 @@ def _drawn(entry: object, environment: Content, key: str, folder: Path) -> list[
 
 
 PRESET = "preset"
-_KEYS = ("zoo", "entry")
+_KEYS = ("zoo", "entry", "card")
 
 
 def apply_preset(data: Content) -> None:
@@ -257,18 +258,14 @@ def apply_preset(data: Content) -> None:
     environment = _section(data, "environment")
     if isinstance(section, str):
         section = {"zoo": section}
-    if not isinstance(section, Mapping) or not isinstance(section.get("zoo"), str):
-        raise InputError(f"expected {{zoo: FILE, entry: NAME}}, got {shown(section)}", key=PRESET)
+    files = [section.get(key) for key in ("zoo", "card")] if isinstance(section, Mapping) else []
+    if [isinstance(file, str) for file in files].count(True) != 1:
+        message = f"expected {{zoo: FILE, entry: NAME}} or {{card: FILE}}, got {shown(section)}"
+        raise InputError(message, key=PRESET)
     for key in section:
         if key not in _KEYS:
             raise InputError(unknown_key(key, _KEYS), key=f"{PRESET}.{key}")
-    preset = read(
-        str(trainer.get("name")),
-        folder,
-        section["zoo"],
-        environment.get("id"),
-        section.get("entry"),
-    )
+    preset = read(str(trainer.get("name")), folder, section, environment.get("id"))
     if "space" not in data:
         raise InputError("a study with a preset needs a space", key=PRESET)
     kwargs = _section(trainer, "kwargs")
@@ -294,26 +291,27 @@ def apply_preset(data: Content) -> None:
 def read(
     trainer: str,
     folder: str | None,
-    file: str,
+    source: Mapping[str, Any],
     environment: str | None,
-    entry: str | None,
     key: str = PRESET,
 ) -> Preset:
-    """Read a preset by the trainer's own reader.
+    """Read a card, or a preset by the trainer's own reader.
 
     Args:
         trainer: its name.
         folder: where a relative file begins.
-        file: of presets.
+        source: `card`, or `zoo` with `entry` where it is not the environment's.
         environment: of the study.
-        entry: in the file, where it is not the environment's.
         key: of the section that names it.
 
     Raises:
         InputError: naming the file and line, or the section where the trainer has no presets.
     """
-    path = Path(folder or ".") / file
+    path = Path(folder or ".") / (source.get("card") or source["zoo"])
     try:
+        if source.get("card"):
+            return preset_of(read_card(path), trainer, path)
+        entry = source.get("entry")
         return trainers.info(trainer, folder).read_preset(trainer, path, environment, entry)
     except InputError as error:
         if error.file is None:

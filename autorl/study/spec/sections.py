@@ -585,6 +585,8 @@ class WarmStartSection(Section):
     """A file of RL Baselines3 Zoo, relative to the study file: its one configuration."""
     entry: str | None = None
     """Of that file, where it is not the study's environment."""
+    card: str | None = None
+    """A file of `autorl card`, relative to the study file: its configuration."""
     top: Count = 5
     """How many configurations: the best by the interquartile mean over their tuning seeds."""
     sql: str | None = None
@@ -594,8 +596,8 @@ class WarmStartSection(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if [self.study, self.landscape, self.zoo].count(None) != 2:
-            raise ValueError("needs exactly one of `study`, `landscape` and `zoo`")
+        if [self.study, self.landscape, self.zoo, self.card].count(None) != 3:
+            raise ValueError("needs exactly one of `study`, `landscape`, `zoo` and `card`")
         if self.entry is not None and self.zoo is None:
             raise ValueError("`entry` is of a file that `zoo` names")
         return self

@@ -175,8 +175,8 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
     chosen = list[tuple[str, Mapping[str, Any]]]()
     if isinstance(section, list):
         chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
-    elif section.zoo is not None:
-        chosen.append(_preset_start(spec, section.zoo, section.entry, document, "warm_start"))
+    elif not section.source:
+        chosen.append(_preset_start(spec, section, document, "warm_start"))
     else:
         try:
             chosen += starting_configurations(
@@ -205,14 +205,14 @@ def _with_baselines(spec: Spec, document: Document) -> Spec:
     for name, stated in spec.baselines.items():
         key = f"baselines.{name}"
         values: Mapping[str, Any] = stated
-        if "zoo" in stated:
+        if {"zoo", "card"} & stated.keys():
             try:
-                zoo = WarmStartSection.model_validate(stated)
+                preset = WarmStartSection.model_validate(stated)
             except ValidationError as error:
                 raise document.located(
                     first_problem(error, document, WarmStartSection), key
                 ) from None
-            _, values = _preset_start(spec, str(zoo.zoo), zoo.entry, document, key)
+            _, values = _preset_start(spec, preset, document, key)
         try:
             configs[name] = jsonable(spec.search_space.config(values))
         except InputError as error:
@@ -221,7 +221,7 @@ def _with_baselines(spec: Spec, document: Document) -> Spec:
 
 
 def _preset_start(
-    spec: Spec, file: str, entry: str | None, document: Document, key: str
+    spec: Spec, source: WarmStartSection, document: Document, key: str
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the configuration of a preset, with its origin in words.
 
@@ -233,10 +233,10 @@ def _preset_start(
     trainer = spec.trainer
     environment = spec.environment
     with _located(document):
-        preset = read(trainer.name, spec.path, file, environment.id, entry, key)
+        preset = read(trainer.name, spec.path, source.model_dump(), environment.id, key)
     of_policy = trainer.kwargs.get("policy_kwargs") or {}
     fixed = {**of_policy, "n_envs": environment.n_envs, **trainer.kwargs}
-    label = f"{preset.name} of {file}"
+    label = f"{preset.name} of {source.card or source.zoo}"
     try:
         return label, start_of_preset(spec.search_space, preset, fixed, environment.model_dump())
     except InputError as error:
