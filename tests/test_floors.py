@@ -323,6 +323,7 @@ MAY_NAME_OPTIMIZERS = {
     "study/spec/spec.py": ["schedule"],  # a kind of search
     "statistics/__init__.py": ["median"],
     "statistics/coverage.py": ["median"],
+    "study/results/card.py": ["schedule"],  # a key of the card, and the study file that trains it
     "study/results/landscape.py": ["phases"],  # a key of the manifest
     "study/results/replay.py": ["schedule"],  # the study file that it writes
     "study/session.py": ["cmaes", "optuna", "smac"],  # packages

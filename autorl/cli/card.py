@@ -1,4 +1,4 @@
-"""The commands card and verify: a configuration with its test scores, for others to check."""
+"""The commands card and verify: tested configurations for others to check."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def card(
     Options:
         out: The file; default <name>.card.yaml in the working folder.
     """
-    whole = verdict_on(folder)
-    if not whole.whole:
-        raise InputError(f"is damaged: {whole.problems[0]}", file=str(folder))
+    found = verdict_on(folder)
+    if not found.whole:
+        raise InputError(f"is damaged: {found.problems[0]}", file=str(folder))
     with closing(open_view(folder)) as view:
         place = free_output(
             out or Path(f"{view.spec.name}.card.yaml"), (".yaml", ".yml"), replace=replace
@@ -57,7 +57,7 @@ def verify(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a card again on new test seeds: inside its interval, or outside.
+    """Train a card again on new test seeds: inside or outside.
 
     Inside (exit code 0): the mean of the new seeds is one that as many seeds of the card and the
     new ones together have, 95 % of the splits (docs/cards.md). Outside: exit code 1. Given again,

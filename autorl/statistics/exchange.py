@@ -1,8 +1,8 @@
 """Says whether new runs may be more of the same.
 
-The permutation test of [Pitman1937] on the mean. Where old and new runs are exchangeable, which
-holds for seeds of one configuration, the mean of the new ones lies outside its interval with a
-probability of at most 1 - level, whatever the distribution of scores is.
+This is the permutation test of [Pitman1937] on the mean. Seeds of one configuration are
+exchangeable: the mean of new ones then lies outside its interval with a probability of at most
+1 - level, whatever the distribution of scores is.
 
 References:
     [Pitman1937] Pitman, "Significance tests which may be applied to samples from any populations",
@@ -24,7 +24,7 @@ _MOST = 100_000  # splits that are counted one by one; of more, so many are draw
 
 
 def fewest_new(old: int, level: float = LEVEL) -> int | None:
-    """Return how few new runs can be told from `old` ones, None where no number can."""
+    """Return how few new runs can lie outside, None where no number can."""
     counts = range(1, 1000)
     return next((n for n in counts if math.comb(old + n, n) * (1 - level) / 2 >= 1), None)
 
@@ -32,11 +32,12 @@ def fewest_new(old: int, level: float = LEVEL) -> int | None:
 def interval_of_mean(
     old: Sequence[float], new: Sequence[float], *, rng: np.random.Generator, level: float = LEVEL
 ) -> Interval:
-    """Bound the mean of the new runs, by all splits of old and new ones.
+    """Bound the mean of the new runs by all splits.
 
     It holds the middle `level` of the means of as many runs, taken from both together.
     """
-    runs, count = [*old, *new], len(new)
+    runs = [*old, *new]
+    count = len(new)
     if math.comb(len(runs), count) <= _MOST:
         splits = list(combinations(runs, count))
     else:
@@ -49,5 +50,5 @@ def interval_of_mean(
 
 
 def mean(values: Collection[float]) -> float:
-    """Average values, exactly: the same runs have the same mean in any order."""
+    """Average values exactly, whatever their order."""
     return math.fsum(values) / len(values)

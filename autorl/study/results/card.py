@@ -1,4 +1,4 @@
-"""Makes the card of a study's incumbent, and trains a card again on new seeds."""
+"""Makes the card of a study's incumbent, and judges a card by new seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_OF_A_RUN = ("name", "optimizer", "budget", "baselines", "executor", "callba
 
 
 def make_card(record: StudyRecord, result: Result) -> dict[str, Any]:
-    """Describe the incumbent of a study, so that others can train and judge it.
+    """Describe the incumbent of a study for others to train and judge.
 
     Raises:
         StudyError: it has no test score.
@@ -85,7 +85,7 @@ def make_card(record: StudyRecord, result: Result) -> dict[str, Any]:
 
 
 def study_again(card: Card, rerun: int, folder: Path) -> dict[str, Any]:
-    """Return the study that trains a card on `rerun` test seeds it has not used.
+    """Return the study that trains a card on `rerun` new test seeds.
 
     Args:
         card: as it was read.
@@ -153,7 +153,8 @@ def judge_card(card: Card, spec: Spec, result: Result) -> Verdict:
             f"{seed} ({kind})" for seed, kind in result.entries[0].failures.items()
         )
         raise StudyError(f"no verdict: the run on test seed {failures} failed")
-    old, new = _by_seed(spec, card.score.seeds), _by_seed(spec, test.seeds)
+    old = _by_seed(spec, card.score.seeds)
+    new = _by_seed(spec, test.seeds)
     rng = streams.generator(spec.seed, "test", "card")
     interval = interval_of_mean(list(old.values()), list(new.values()), rng=rng)
     now = session(spec, {**user_files(spec), **_data_files(spec)})
@@ -180,7 +181,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _data_files(spec: Spec) -> dict[str, str]:
-    """Hash the files that options of trainers and environments name, by their last part."""
+    """Hash the files that trainers and environments name, by their last part."""
     document = plain(spec.model_dump(mode="json", include={"trainer", "environment", "tasks"}))
     files = [Path(spec.path or ".") / text for text in _texts(document)]
     return {
@@ -190,8 +191,8 @@ def _data_files(spec: Spec) -> dict[str, str]:
     }
 
 
-def _beside(value: Any, folder: str) -> Any:
-    """Write paths below the study file's folder from there: the card lies in its place."""
+def _beside(value: object, folder: str) -> Any:
+    """Write paths below the study file's folder from there."""
     if isinstance(value, Mapping):
         return {name: _beside(item, folder) for name, item in value.items()}
     if isinstance(value, list):

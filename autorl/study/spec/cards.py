@@ -1,4 +1,4 @@
-"""Cards: signed files of a configuration with its test scores, as `autorl card` writes them.
+"""Cards: signed files of a configuration with its test scores.
 
 `docs/cards.md` says what a card holds, and what its signature proves.
 """
@@ -40,14 +40,14 @@ class Score(Section):
 
 
 class Tuning(Section):
-    """The tuning score of a card: optimistic, as the configuration was chosen by it."""
+    """The tuning score of a card: optimistic, it was chosen by it."""
 
     score: Number
     seeds: list[int]
 
 
 class Card(Section):
-    """What a card holds."""
+    """The content of a card."""
 
     card: Literal[1]
     name: str
@@ -83,8 +83,8 @@ def read_card(file: str | Path) -> Card:
         raise document.error(f"is no card of `autorl card` ({first['msg']})", place) from None
 
 
-def signed_text(card: Mapping[str, Any]) -> str:
-    """Write a card as YAML, with its hash and the signature of this installation."""
+def signed_text(card: Mapping[str, object]) -> str:
+    """Write a card as YAML, with hash and signature."""
     content = {name: value for name, value in card.items() if name not in _OF_SIGNATURE}
     data = _bytes(Card.model_validate(content))
     marks = {"sha256": hashlib.sha256(data).hexdigest(), "signature": sign(_PURPOSE, data)}
@@ -110,7 +110,7 @@ def check_signature(card: Card, file: str | Path) -> None:
 
 
 def preset_of(card: Card, trainer: str, file: str | Path) -> Preset:
-    """Return the configuration of a card as defaults of a study with this trainer.
+    """Return a card's configuration as defaults of a study with this trainer.
 
     Raises:
         InputError: the card is of another trainer, or holds a schedule.
