@@ -192,6 +192,8 @@ class Usage:
             needs = self._spec.resources_for(self._lineage[event.segment.proposal].config)
             seconds = outcome.cost.get("wall_seconds")
             return None if seconds is None else seconds * needs.gpu * needs.nodes / 3600
+        if name in outcome.cost:
+            return outcome.cost[name]
         counts = [report.metrics[name] for report in outcome.reports if name in report.metrics]
         if not counts:
             return None

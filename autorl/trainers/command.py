@@ -258,7 +258,8 @@ class CommandTrainer(UserTrainer):
             `tensorboard` or `trainer_state` (of transformers); `path`: the file or a pattern, in
             the segment's folder; `step`: the step's key in a record (`step`); `step_scale`: steps
             of the study to one of a record's (1); `rank`: key of the process's rank, of which 0
-            is read; `map`: metric name in the study -> key in the record (every number as named).
+            is read; `map`: metric name in the study -> key in the record (every number as named); `sum`:
+            likewise, for counts of each record, such as tokens, that a budget adds up.
         reduce_last: a metric is the mean of this many of its latest values (1).
         environment_variables: added to those of this process. One without a value (null) must be
             set in it: so no secret stands in the study file. Values are masked in messages and
@@ -333,8 +334,8 @@ class CommandTrainer(UserTrainer):
             )
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str] | None:
-        """List the metrics that `map` names, if it names any."""
-        return self.metrics.map or None
+        """List the metrics and counts that are named, if any metric is."""
+        return {*self.metrics.map, *self.metrics.sum} if self.metrics.map else None
 
     def check_tasks(self, environments: Sequence[EnvironmentSpec]) -> None:
         """Check that the command is told the id of each task."""
@@ -382,6 +383,7 @@ class CommandTrainer(UserTrainer):
         # The end is a point too: a run has a last score whatever the study asks for on the way.
         points = sorted({*segment.evaluate_at, segment.until})
         collector = Collector(self.metrics, points, segment.start, segment.until)
+        course.cost = collector.totals
 
         def tell(done: list[tuple[int, dict[str, float]]]) -> None:
             for step, metrics in done:

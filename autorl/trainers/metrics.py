@@ -150,6 +150,8 @@ class MetricSource:
             than 0 are left out.
         map: metric name in the study -> key in the record (dots go into nested objects); empty =
             every number as named.
+        sum: name of a count -> key in the record whose values are added up over the segment, for
+            budgets that count it.
         reduce_last: a metric at an evaluation point is the mean of this many of the latest logged
             values up to it.
     """
@@ -162,6 +164,7 @@ class MetricSource:
     step_scale: Positive = 1.0
     rank: Text = None
     map: Annotated[Mapping[str, str], "a key for each metric"] = FrozenMap()
+    sum: Annotated[Mapping[str, str], "a key for each count"] = FrozenMap()
     reduce_last: Count = 1
 
     @classmethod
@@ -224,6 +227,7 @@ class Collector:
         self.farthest: float | None = None  # step of a record that has one, as the program counts
         self.history: dict[str, list[tuple[int, float]]] = {}
         self.seen: set[str] = set()
+        self.totals: dict[str, float] = {}  # of `sum`
 
     def add(self, record: Mapping[str, object]) -> list[tuple[int, dict[str, float]]]:
         """Take a record.
@@ -234,6 +238,10 @@ class Collector:
             return []
         counters = (self.source.step, self.source.rank)
         self.seen.update(str(name) for name in record if name not in counters)
+        for name, key in self.source.sum.items():
+            value = number(_look_up(record, key))
+            if value is not None and math.isfinite(value):
+                self.totals[name] = self.totals.get(name, 0.0) + value
         metrics = self._metrics(record)
         if not metrics:
             return []
@@ -277,12 +285,13 @@ class Collector:
         logged = f"logged were: {listed(sorted(self.seen))}"
         if not self.history and not self.source.map:
             raise NotLoggedError(f"the command logged no number; {logged}")
-        for name, key in self.source.map.items():
-            if name not in self.history and key in self.seen:
+        for name, key in (*self.source.map.items(), *self.source.sum.items()):
+            if name in self.history or name in self.totals:
+                continue
+            if key in self.seen:
                 raise NotLoggedError(f"the command logged {key!r}, but not as a number")
-            if name not in self.history:
-                hint = did_you_mean(key, self.seen, logged)
-                raise NotLoggedError(f"the command logged nothing named {key!r}{hint}")
+            hint = did_you_mean(key, self.seen, logged)
+            raise NotLoggedError(f"the command logged nothing named {key!r}{hint}")
 
     def _check_unit(self) -> None:
         """Check that the script logs in the unit of the study's steps.

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from autorl.core.plain_text import shown
-from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, step_problem
+from autorl.core.types import (
+    Checkpoint,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    step_problem,
+)
 from autorl.store.checkpoints import writing
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.shared import Course, Diverged, check_start
@@ -110,8 +118,13 @@ class UserTrainer(Trainer):
 
 
 class Told(Course):
-    """Points a user's training has told so far."""
+    """Points a user's training has told so far.
 
+    Attributes:
+        cost: of the segment, by name, over what the clock says.
+    """
+
+    cost: Mapping[str, float] = FrozenMap()
     _wrong = ""  # stays, also where the user's code catches the exception that named it
 
     def tell(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -147,4 +160,4 @@ class Told(Course):
             raise ValueError(self._wrong)
         # A training that ended by itself has used all its steps, also where it told none.
         reached = self.last if self.problem else self.segment.until
-        return self.outcome(reached, self.segment.config, lambda: saved)
+        return self.outcome(reached, self.segment.config, lambda: saved, cost=self.cost)

@@ -302,6 +302,29 @@ def test_what_outcomes_use_up_ends_within_a_proposal_of_the_bound(
     assert said == ("a budget in GPU-hours, resources.gpu" if "gpu_hours" in budget else None)
 
 
+class Adder(Sampler):
+    """Tells the tokens of a segment as a cost of it."""
+
+    def train(self, segment, report):
+        outcome = super().train(segment, report)
+        tokens = self.of(segment.config, segment.until) - self.of(segment.config, segment.start)
+        reports = tuple(
+            dataclasses.replace(report, metrics={"eval_return": report.metrics["eval_return"]})
+            for report in outcome.reports
+        )
+        return dataclasses.replace(outcome, reports=reports, cost=outcome.cost | {"tokens": tokens})
+
+
+def test_counts_may_be_a_cost_of_their_segment(monkeypatch):
+    spec = toy_spec(budget={"tokens": 12000}, seeds={"tuning": 2, "test": 0}, parallelism=3)
+    of_run, of_segment = (
+        study_with(monkeypatch, spec, Scripted(rungs), trainer) for trainer in (Sampler(), Adder())
+    )
+    run(of_run)
+    run(of_segment)
+    assert used(of_segment) == used(of_run) > 10_000
+
+
 @pytest.mark.parametrize("events", range(3, 30, 4))
 def test_tokens_of_earlier_sessions_count(monkeypatch, tmp_path, events):
     spec = toy_spec(budget={"tokens": 5000}, seeds={"tuning": 2, "test": 0})

@@ -187,7 +187,7 @@ for step in range(begin + 1, until + 1):
     total += rate
     with open(os.environ["TRAINED"], "a") as trained:
         print(rate, seed, step, file=trained)
-    line = f"step:{step} - critic/score/mean:0.1 - actor/kl_loss:0.001 - response_length/mean:200.5"
+    line = f"step:{step} - critic/score/mean:0.1 - actor/kl_loss:0.001 - response_length/mean:200.5 - perf/total_num_tokens:9"
     if step % 20 == 0:
         line += f" - val-core/openai/gsm8k/reward/mean@1:np.float64({total})"
     print("\\x1b[36m(TaskRunner pid=77)\\x1b[0m " + line)

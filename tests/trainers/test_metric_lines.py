@@ -8,7 +8,7 @@ import sys
 import pytest
 from patience import PATIENCE
 
-from autorl.core.types import InputError
+from autorl.core.types import InputError, NotLoggedError
 from autorl.trainers.metrics import Collector, MetricSource, number, parse_line
 
 OPENRLHF = (
@@ -226,3 +226,18 @@ def test_records_without_a_step_have_no_unit():
     collector = Collector(MetricSource(step_scale=256), (8, 16), 0, 16)
     collector.add({"score": 2.0})
     assert collector.finish() == [(16, {"score": 2.0})]
+
+
+def test_counts_of_records_are_added_up_over_a_segment():
+    def ended(*records, key="n"):
+        source = MetricSource(map={"score": "score"}, sum={"tokens": key})
+        collector = Collector(source, (20,), 10, 20)
+        for step, record in enumerate(records, start=11):
+            collector.add({"step": step, **record})
+        collector.finish()
+        return collector.totals
+
+    records = {"n": 3, "score": 1.0}, {"n": "4"}, {"score": 2.0}, {"n": float("nan")}
+    assert ended(*records) == {"tokens": 7}
+    with pytest.raises(NotLoggedError, match="the command logged nothing named 'm'"):
+        ended(*records, key="m")

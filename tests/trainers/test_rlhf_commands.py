@@ -27,6 +27,7 @@ arguments = dict(word.split("=", 1) for word in sys.argv[1:])
 assert float(arguments["actor_rollout_ref.actor.optim.lr"]) == 1e-6 and arguments["data.seed"] == "5"
 for step in range(1, int(arguments["trainer.total_training_steps"]) + 1):
     line = f"step:{step} - critic/score/mean:{step / 100} - actor/kl_loss:0.001 - response_length/mean:200.5"
+    line += f" - perf/total_num_tokens:{1000 * step}"
     if step % 20 == 0:
         line += f" - val-core/openai/gsm8k/reward/mean@1:np.float64({step / 1000})"
     print("\\x1b[36m(TaskRunner pid=77)\\x1b[0m " + line)
@@ -101,6 +102,7 @@ def test_verl_gives_a_curve_of_its_validation_accuracy(tmp_path):
     curve = [(20, 0.02, 0.2), (40, 0.04, 0.4), (60, 0.06, 0.6)]
     assert shown(outcome, "accuracy", "train_score") == curve
     assert outcome.reports[0].metrics["length"] == 200.5
+    assert outcome.cost["tokens"] == 1000 * sum(range(61))
 
 
 @pytest.fixture
