@@ -137,7 +137,7 @@ class Charges:
 
 
 class Usage:
-    """The GPU-hours, tokens or completions of a search, where its budget counts them.
+    """GPU-hours, tokens or completions of a search, where its budget counts them.
 
     Segments count once their proposal is settled, so that what is asked next depends on no timing.
 

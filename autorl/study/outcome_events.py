@@ -45,8 +45,8 @@ def judged(
         return dataclasses.replace(outcome, status=Status.CRASH, message=problem)
     try:
         value = judge.value(segment.id.seed, join(outcome))
-        told = [outcome.cost, *(report.metrics for report in outcome.reports)]
-        if needed and not any(needed in values for values in told):
+        counts = [outcome.cost, *(report.metrics for report in outcome.reports)]
+        if needed and not any(needed in values for values in counts):
             raise KeyError(needed)
     except (KeyError, ValueError) as error:
         # Metrics of other reports are no news.

@@ -59,7 +59,7 @@ from autorl.store.checkpoints import reading, scratch, written
 from autorl.store.log_files import open_log
 from autorl.store.outputs import new_folder
 from autorl.trainers.contract import ExportedModel, FixedValue
-from autorl.trainers.metrics import Collector, MetricSource, parse_line
+from autorl.trainers.metrics import Collector, MetricSource, OwnPath, parse_line
 from autorl.trainers.options import Count, Text, read_options
 from autorl.trainers.shared import check_names, search_folders
 from autorl.trainers.user_code import Told, UserTrainer
@@ -201,8 +201,8 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
 # `--name`, or `name=`, `+name=` and `++name=` as Hydra writes overrides.
 _FLAG = re.compile(r"(?:--([A-Za-z][\w.\-/]*)|\+{0,2}([A-Za-z_][\w.\-/]*)=)")
 _OWN = (
-    *("python", "config_file", "seed", "until", "start", "horizon", "checkpoint", "save_to"),
-    *("output", "environment"),
+    *("python", "config_file", "seed", "until", "start", "length", "horizon", "checkpoint"),
+    *("save_to", "output", "environment"),
 )
 _LAST_LINES = 3  # of a command's output, for a message
 _LONGEST_LINE = 2**20  # characters of a line of output
@@ -223,6 +223,7 @@ class Options:
     steps_flag: Text = None
     checkpoint_flag: Text = None
     save_flag: Text = None
+    saves_in: OwnPath = None
     continue_with: Annotated[str, "words of a command line"] = ""
     metrics: Any = None
     reduce_last: Count = 1
@@ -236,10 +237,10 @@ class CommandTrainer(UserTrainer):
 
     Options (`trainer.kwargs`):
         command: the command, as a list or as one line split like a shell would (no shell runs it).
-            Placeholders: `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`,
-            `{horizon}`, `{environment}` (its id), `{output}` (the segment's folder),
-            `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`, and `{name}` of any
-            hyperparameter. For `torchrun` and `accelerate launch`: `{gpus}` of this host,
+            Placeholders: `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`, `{length}`
+            (steps between them), `{horizon}`, `{environment}` (its id), `{output}` (the segment's
+            folder), `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`, and `{name}`
+            of any hyperparameter. For `torchrun` and `accelerate launch`: `{gpus}` of this host,
             `{nnodes}`, `{node_rank}`, `{master_addr}`, `{master_port}`.
         arguments: `flags` appends every hyperparameter the command does not name; `none` does not.
         style: `kebab` --learning-rate 0.1 · `snake` --learning_rate 0.1 · `equals`
@@ -252,14 +253,16 @@ class CommandTrainer(UserTrainer):
             `{seed}` and `{until}`.
         checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save
             in, if there is one.
+        saves_in: a folder, in the segment's, that the program saves in and resumes from; it is
+            there again where a run goes on.
         continue_with: words behind the command where a run goes on, for a program whose own flags
             resume it, such as `trainer.resume_from_path={checkpoint}/global_step_{start}`.
         metrics: where the metrics are. `from`: `stdout` (the default), `jsonlines`, `csv`,
             `tensorboard` or `trainer_state` (of transformers); `path`: the file or a pattern, in
             the segment's folder; `step`: the step's key in a record (`step`); `step_scale`: steps
             of the study to one of a record's (1); `rank`: key of the process's rank, of which 0
-            is read; `map`: metric name in the study -> key in the record (every number as named); `sum`:
-            likewise, for counts of each record, such as tokens, that a budget adds up.
+            is read; `map`: metric name in the study -> key in the record (every number as named);
+            `sum`: likewise, for counts of each record, such as tokens, that a budget adds up.
         reduce_last: a metric is the mean of this many of its latest values (1).
         environment_variables: added to those of this process. One without a value (null) must be
             set in it: so no secret stands in the study file. Values are masked in messages and
@@ -306,7 +309,8 @@ class CommandTrainer(UserTrainer):
     @property
     def resumable(self) -> bool:
         loads = "checkpoint" in self.named or self.options.checkpoint_flag is not None
-        return loads and ("save_to" in self.used or self.options.save_flag is not None)
+        saves = "save_to" in self.used or self.options.save_flag is not None
+        return self.options.saves_in is not None or (loads and saves)
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -390,6 +394,10 @@ class CommandTrainer(UserTrainer):
                 course.tell(step, metrics)
 
         with scratch(segment) as output:
+            saves = output / (self.options.saves_in or "")
+            if self.options.saves_in and segment.parent:
+                # A copy: a program that writes there must not change the checkpoint.
+                shutil.copytree(segment.parent.path, saves)
             words = self._command_line(segment, output, folder)
             printed = self._run(segment, words, output, lambda record: tell(collector.add(record)))
             # Files are read once, when the command has ended and closed them.
@@ -398,6 +406,9 @@ class CommandTrainer(UserTrainer):
             for record in records:
                 tell(collector.add(record))
             tell(collector.finish(printed))
+            if self.options.saves_in and folder is not None and saves.is_dir():
+                for path in saves.iterdir():
+                    shutil.move(path, folder)
 
     def _command_line(self, segment: Segment, output: Path, folder: Path | None) -> list[str]:
         options = self.options
@@ -413,6 +424,7 @@ class CommandTrainer(UserTrainer):
             "seed": segment.seed,
             "until": segment.until,
             "start": segment.start,
+            "length": segment.until - segment.start,
             "horizon": segment.horizon,
             "environment": segment.environment.id,
             "output": output,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator
 
@@ -126,10 +126,15 @@ class _Constants(ast.NodeTransformer):
 
 
 def _relative(path: str | None) -> str | None:
-    # An absolute path would be one file for all segments, which run side by side.
-    if Path(path or "").is_absolute():
+    # Another place would be one file for all segments, which run side by side.
+    if Path(path or "").is_absolute() or ".." in Path(path or "").parts:
         raise ValueError
     return path
+
+
+OwnPath: TypeAlias = Annotated[
+    str | None, AfterValidator(_relative), "a path relative to the segment's own folder"
+]
 
 
 @dataclass(frozen=True)
@@ -157,9 +162,7 @@ class MetricSource:
     """
 
     from_: Literal["stdout", "jsonlines", "csv", "tensorboard", "trainer_state"] = "stdout"
-    path: Annotated[
-        str | None, AfterValidator(_relative), "a path relative to the segment's own folder"
-    ] = None
+    path: OwnPath = None
     step: Annotated[str, "a key"] = "step"
     step_scale: Positive = 1.0
     rank: Text = None
@@ -249,7 +252,9 @@ class Collector:
         if counted is not None:
             self.farthest = max(counted, self.farthest or 0.0)
         # A summary printed at the end has no step: it is of the end.
-        step = self.until if counted is None else int(counted * self.source.step_scale)
+        # Between two steps of the study it is of the later one.
+        scaled = math.nan if counted is None else round(counted * self.source.step_scale, 6)
+        step = self.until if counted is None else math.ceil(scaled)
         # Several records may share a step, so a point is closed by the first that is later.
         done = self._close(step) if step > self.step else []
         self.step = max(self.step, step)

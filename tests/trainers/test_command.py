@@ -72,6 +72,7 @@ _SCRIPT = """
             for row in rows:
                 writer.add_scalar("charts/episodic_return", row["charts"]["episodic_return"], row["global_step"])
     if args.save:
+        pathlib.Path(args.save).mkdir(parents=True, exist_ok=True)
         pathlib.Path(args.save, "value").write_text(repr(value))
 """
 _COMMAND = "{python} train.py --form json --seed {seed} --total-timesteps {until} --start {start}"
@@ -151,6 +152,24 @@ class TestResumableCommand(TestCommand):
 
     def test_exploit_draws_new_random_streams(self, runner: Any) -> None:  # type: ignore[override]
         pytest.skip("the script derives its draws from the seed and the step alone")
+
+
+def test_a_program_may_resume_in_the_folder_that_it_saves_in(
+    scripts: Path, tmp_path: Path, expected: list[tuple[int, float]]
+) -> None:
+    spec = command(
+        scripts,
+        command=_COMMAND.replace("{start}", "{start} --save") + " runs/{start}-{length}",
+        continue_with="--resume runs/0-50",
+        saves_in="runs",
+    )
+    half = train(spec, until=50, evaluate_at=(50,), folder=str(tmp_path / "half"), save=True)
+    assert half.checkpoint is not None
+    of_rest = {"start": 50, "evaluate_at": (100,), "folder": str(tmp_path / "whole"), "save": True}
+    rest = train(spec, parent=half.checkpoint, **of_rest)
+    assert [*returns(half), *returns(rest)] == expected
+    assert [path.name for path in Path(half.checkpoint.path).iterdir()] == ["0-50"]
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == {"0-50", "50-50"}
 
 
 FLAT = {"map": {"eval_return": "charts/episodic_return"}}
@@ -374,6 +393,7 @@ def _alive(pid: int) -> bool:
             {"metrics": {"from": "csv", "path": "/tmp/x.csv"}},
             "relative to the segment's own folder",
         ),
+        ({"saves_in": "../x"}, "relative to the segment's own folder"),
         ({"reduce_last": 0}, "above 0"),
         ({"comand": "x"}, "did you mean 'command'"),
     ],

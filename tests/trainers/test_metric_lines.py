@@ -228,6 +228,13 @@ def test_records_without_a_step_have_no_unit():
     assert collector.finish() == [(16, {"score": 2.0})]
 
 
+def test_a_record_between_two_steps_of_the_study_is_of_the_later():
+    collector = Collector(MetricSource(step_scale=0.125), (1, 2), 0, 2)
+    records = ({"step": step, "score": float(step)} for step in (4, 8, 9, 16))
+    points = [point for record in records for point in collector.add(record)]
+    assert [*points, *collector.finish()] == [(1, {"score": 8.0}), (2, {"score": 16.0})]
+
+
 def test_counts_of_records_are_added_up_over_a_segment():
     def ended(*records, key="n"):
         source = MetricSource(map={"score": "score"}, sum={"tokens": key})
