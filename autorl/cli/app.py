@@ -72,6 +72,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         **_of("card", "card", "verify"),
         "backup": "autorl.cli.safety:backup",
         "list": ("The trainers, optimizers and search spaces there are.", LIST),
+        "schema": "autorl.cli.schema:schema",
         "doctor": "autorl.cli.checkup:doctor",
         "landscape": (OF_LANDSCAPES, LANDSCAPE),
         "prior": ("Priors: what landscapes of an algorithm say, in a file.", PRIOR),

@@ -18,6 +18,7 @@ from autorl.core.plain_text import counted, shown
 from autorl.core.types import InputError, SeedRole
 
 MOST_SEEDS = 5_000  # of a role: the numbers of runs have room for so many (`study.lineage`)
+LARGEST_SEED = 2**31 - 1
 FIRST_TEST_SEED = 100  # ARLBench's convention: tuning seeds from 0, test seeds from 100
 TASK = 10_000  # a pair is task * TASK + seed: 10003 is seed 3 of the second task
 Purpose: TypeAlias = Literal["training", "evaluation", "algorithm", "ask", "noise", "test"]
@@ -133,8 +134,10 @@ def _seed_list(seeds: int | Sequence[int], key: str, first: int) -> tuple[int, .
     if len(values) > MOST_SEEDS:
         raise InputError(f"expected at most {MOST_SEEDS} seeds, got {len(values)}", key=key)
     for seed in values:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-            raise InputError(f"a seed is an integer in 0..2147483647, got {shown(seed)}", key=key)
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+            raise InputError(
+                f"a seed is an integer in 0..{LARGEST_SEED}, got {shown(seed)}", key=key
+            )
     if len(set(values)) < len(values):
         raise InputError(f"a seed is listed twice in {shown(list(values))}", key=key)
     return values

@@ -59,11 +59,17 @@ class _Evaluation(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     at: Text | None = None
+    """`end` if a run is evaluated at its end only."""
     reduce: Text | None = None
+    """How a curve became a number."""
     aggregate: Text | None = None
+    """How the numbers of seeds became one."""
     steps: list[Count] = []
+    """At which every run is evaluated, if some are at more."""
     overshoot: Count = 0
+    """Steps that a run may be trained past the nominal step of its last evaluation."""
     undershoot: Count = 0
+    """Steps that it may be trained less."""
 
 
 def _holding(kind: Any) -> GetPydanticSchema:
@@ -87,6 +93,7 @@ class Objective:
 
     Attributes:
         metric: a column of `evals`.
+        direction: whether more or less of it is better.
         floor: values below count as this one, before any aggregate (some simulators return -1e22).
         penalty: what a failed run scores; None = the worst recorded value of the data set, after
             the floor.
@@ -111,6 +118,22 @@ class Manifest:
     The folder of a landscape is its id: `<namespace>/<algorithm>/<environment id verbatim>`.
 
     Attributes:
+        id: namespace/algorithm/environment, as its folder.
+        description: in a sentence or two, for readers.
+        algorithm: that trained.
+        environment: that it trained in.
+        licence: an SPDX identifier, or the words of a licence.
+        step_unit: what a step counts.
+        trainer: its name and options.
+        commit: of the code that trained.
+        hardware: it was trained on.
+        citation: how to cite it.
+        url: where it is published.
+        creator: who made it.
+        created: when it was written, UTC.
+        space_hash: SHA-256 of the search space.
+        schema_version: of the format.
+        objective: what configurations are compared by.
         version: of the data; raised by every change of a published set.
         steps: nominal steps of the evaluations, ascending; counted in `step_unit`.
         return_bounds: smallest and largest value the objective's metric can take (after the floor);

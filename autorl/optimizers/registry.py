@@ -106,14 +106,14 @@ def describe(name: str, folder: str | None = None) -> Description:
     """
     cls = find(name, folder)
     summary = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
-    options = [_option_help(cls, field) for field in _fields(cls)]
+    options = [_option_help(cls, field) for field in option_fields(cls)]
     if not cls.partial:
         allowed = f"null or {' or '.join(STOPPING)}"
         options.append(OptionHelp("stop", None, allowed, "stop runs that fall behind, at rungs"))
         for rule in STOPPING:
             stopping = find_stopping(rule)
             when = f"with stop: {rule}: "
-            options += [_option_help(stopping, field, when) for field in _fields(stopping)]
+            options += [_option_help(stopping, field, when) for field in option_fields(stopping)]
     return Description(name, summary, cls.multi_objective, tuple(options))
 
 
@@ -319,7 +319,7 @@ def find_stopping(rule: object) -> type[BaseOptimizer[Any]]:
 
 def option_names(cls: type[BaseOptimizer[Any]]) -> set[str]:
     """Return the names of a class's options."""
-    return {field.name for field in _fields(cls)}
+    return {field.name for field in option_fields(cls)}
 
 
 def _load(target: str) -> type[BaseOptimizer[Any]]:
@@ -333,7 +333,7 @@ def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
     """Say why another package's class cannot be used."""
     if not dataclasses.is_dataclass(cls.Options):
         return "needs a frozen dataclass of fields made by `option` as its `Options`"
-    for field in _fields(cls):
+    for field in option_fields(cls):
         if "help" not in field.metadata:
             return f"has an option {field.name!r} that is not made by `autorl.optimizers.option`"
         # Types are texts until they are looked up, which fails where they were imported for a type
@@ -363,7 +363,7 @@ _PLUGINS: Plugins[BaseOptimizer[Any]] = Plugins(
 
 def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, object], name: str) -> Any:
     """Make the options dataclass of `cls`, each value checked against its field."""
-    fields = {field.name: field for field in _fields(cls)}
+    fields = {field.name: field for field in option_fields(cls)}
     allowed = [*fields]
     if not cls.partial:
         allowed.append("stop")
@@ -387,11 +387,11 @@ def _option_help(cls: type[BaseOptimizer[Any]], field: OptionField, when: str = 
     return OptionHelp(field.name, field.default, _allowed(cls, field), text)
 
 
-def _fields(cls: type[BaseOptimizer[Any]]) -> tuple[OptionField, ...]:
+def option_fields(cls: type[BaseOptimizer[Any]]) -> tuple[OptionField, ...]:
     return dataclasses.fields(cls.Options)
 
 
-def _types(cls: type[BaseOptimizer[Any]], field: OptionField) -> tuple[type, ...]:
+def option_types(cls: type[BaseOptimizer[Any]], field: OptionField) -> tuple[type, ...]:
     """List the types that an option may have."""
     hint = typing.get_type_hints(cls.Options)[field.name]
     # `isinstance` refuses `Mapping[str, int]`, so of that only `Mapping` is checked here.
@@ -400,7 +400,7 @@ def _types(cls: type[BaseOptimizer[Any]], field: OptionField) -> tuple[type, ...
 
 def _fits(cls: type[BaseOptimizer[Any]], field: OptionField, value: object) -> bool:
     """Tell whether an option can have a value of a study file."""
-    types = _types(cls, field)
+    types = option_types(cls, field)
     if value is None:
         return NoneType in types
     if isinstance(value, bool):  # a number in Python, but not in a study file
@@ -421,7 +421,7 @@ def _allowed(cls: type[BaseOptimizer[Any]], field: OptionField) -> str:
     if field.metadata["choices"]:
         return " or ".join(field.metadata["choices"])
     words: dict[type, str] = {NoneType: "null", Mapping: "mapping", Sequence: "list"}
-    text = " or ".join(words.get(kind, kind.__name__) for kind in _types(cls, field))
+    text = " or ".join(words.get(kind, kind.__name__) for kind in option_types(cls, field))
     minimum = field.metadata["minimum"]
     maximum = field.metadata["maximum"]
     if maximum is not None:

@@ -50,6 +50,7 @@ class TaskFamily:
         name: letters, digits, `.`, `_` and `-`.
         environment: id of an environment of the engine.
         purpose: whether priors are built from it, or they are examined on it.
+        seed: of the draw.
         count: how many variants there are, all different.
         space: the parameters and what they are drawn from.
     """

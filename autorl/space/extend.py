@@ -13,8 +13,8 @@ from autorl.core.types import InputError
 from autorl.space.short_form import is_short, long_form
 
 EXTENDS = "extends"
-_MAPPINGS = ("hyperparameters", "conditions", "constants")
-_LISTS = ("forbidden", "constraints")
+MAPPINGS = ("hyperparameters", "conditions", "constants")
+LISTS = ("forbidden", "constraints")
 
 
 def extended(
@@ -83,12 +83,12 @@ def parts_of(definition: Mapping[str, object]) -> dict[str, Any]:
         InputError: one is no mapping, or no list, as it should be.
     """
     parts: dict[str, Any] = {}
-    for key in _MAPPINGS:
-        parts[key] = definition.get(key) or {}
+    for key in MAPPINGS:
+        parts[key] = {} if definition.get(key) is None else definition[key]
         if not isinstance(parts[key], Mapping):
             raise InputError(f"expected a mapping, got {shown(parts[key])}", key=key)
-    for key in _LISTS:
-        parts[key] = definition.get(key) or []
+    for key in LISTS:
+        parts[key] = [] if definition.get(key) is None else definition[key]
         if not isinstance(parts[key], list | tuple):
             raise InputError(f"expected a list, got {shown(parts[key])}", key=key)
     return parts

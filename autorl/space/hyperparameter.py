@@ -26,7 +26,7 @@ CONFIDENCES = {"low": 0.5, "medium": 0.25, "high": 0.125}
 """Deviation of a prior in parts of the range, and what another choice counts beside its centre."""
 UNSET: Any = object()  # None may be a choice, and the default
 _RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
 # Decimals relative to the largest bound: far above rounding errors, far below what matters.
 _DIGITS = 12
 _LARGEST_INT = 2**53  # beyond it a float64 cannot tell integers apart
@@ -391,7 +391,7 @@ def check_name(name: object) -> str:
             f"the name of a hyperparameter is a string, got {shown(name)}",
             key=f"hyperparameters.{name}",
         )
-    if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+    if not NAME.fullmatch(name) or name.lower() in _RESERVED:
         allowed = "letters, digits and _ - / . are allowed, beginning with a letter or _"
         raise InputError(
             f"{shown(name)} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}"

@@ -26,13 +26,13 @@ from autorl.core.types import InputError
 from autorl.space.document import parse_document
 
 # Word: type and scale. `int` takes its scale as a third argument.
-_INTERVALS: Mapping[str, tuple[str, str]] = {
+INTERVALS: Mapping[str, tuple[str, str]] = {
     "uniform": ("float", "linear"),
     "log": ("float", "log"),
     "flipped_log": ("float", "flipped_log"),
     "int": ("int", "linear"),
 }
-_INT_SCALES = ("linear", "log")
+INT_SCALES = ("linear", "log")
 _EXAMPLES = (
     "uniform(0.9, 0.999), log(1e-5, 1e-2), flipped_log(0.9, 0.999), int(1, 8), int(16, 4096, log)"
 )
@@ -89,18 +89,17 @@ def _of_text(text: str, key: str) -> dict[str, Any]:
             key=key,
         )
     word = call[1]
-    if word not in _INTERVALS:
+    if word not in INTERVALS:
         allowed = f"allowed: {_EXAMPLES}; text with parentheses needs the long form ({_LONG})"
-        hint = did_you_mean(word, _INTERVALS, allowed)
+        hint = did_you_mean(word, INTERVALS, allowed)
         raise InputError(f"unknown interval {shown(word)}{hint}", key=key)
-    kind, scale = _INTERVALS[word]
+    kind, scale = INTERVALS[word]
     arguments = [part.strip() for part in call[2].split(",")]
     if kind == "int" and len(arguments) == 3:
         scale = arguments.pop()
-        if scale not in _INT_SCALES:
+        if scale not in INT_SCALES:
             raise InputError(
-                f"expected one of {', '.join(_INT_SCALES)} as the scale, got {shown(scale)}",
-                key=key,
+                f"expected one of {', '.join(INT_SCALES)} as the scale, got {shown(scale)}", key=key
             )
     if len(arguments) != 2:
         raise InputError(
@@ -128,7 +127,7 @@ def _is_interval(entries: list[Any]) -> bool:
     *bounds, word = entries or [None]
     return (
         isinstance(word, str)
-        and word in _INTERVALS
+        and word in INTERVALS
         and len(bounds) == 2
         and all(isinstance(bound, int | float) for bound in bounds)
     )
@@ -147,7 +146,7 @@ def _check_choices(choices: list[Any], key: str) -> None:
                 f"brackets; text with parentheses needs the long form ({_LONG})",
                 key=f"{key}[{position}]",
             )
-    words = [choice for choice in choices if isinstance(choice, str) and choice in _INTERVALS]
+    words = [choice for choice in choices if isinstance(choice, str) and choice in INTERVALS]
     numbers = [choice for choice in choices if isinstance(choice, int | float)]
     if words and numbers:
         bounds = ", ".join(str(number) for number in numbers[:2])

@@ -21,10 +21,10 @@ from autorl.space.schedules import expand
 from autorl.space.short_form import long_form
 from autorl.space.space import Space
 
-_TOP = (EXTENDS, "hyperparameters", "conditions", "forbidden", "constraints", "constants")
+TOP = (EXTENDS, "hyperparameters", "conditions", "forbidden", "constraints", "constants")
 _NUMERIC = ("type", "lower", "upper", "scale", "default", "changeable", "prior", "schedule")
 _DISCRETE = ("type", "choices", "default", "changeable", "prior")
-_KEYS: Mapping[str, tuple[str, ...]] = {
+KEYS: Mapping[str, tuple[str, ...]] = {
     "float": _NUMERIC,
     "int": _NUMERIC,
     "categorical": _DISCRETE,
@@ -155,8 +155,8 @@ def read_space(definition: object, constants: Mapping[str, float] | None = None)
     """
     content = _mapping(definition, None)
     for key in content:
-        if key not in _TOP:
-            raise InputError(unknown_key(key, _TOP), key=str(key))
+        if key not in TOP:
+            raise InputError(unknown_key(key, TOP), key=str(key))
     if "hyperparameters" not in content:
         raise InputError("a search space needs `hyperparameters:`")
     parts = parts_of(content)
@@ -202,15 +202,15 @@ def read_hyperparameter(
     name = check_name(key)
     path = f"hyperparameters.{name}"
     entry = _mapping(long_form(name, definition), path)
-    kind = entry.get("type") or _inferred(entry, path)
-    if kind not in _KEYS:
+    kind = entry["type"] if "type" in entry else _inferred(entry, path)
+    if not isinstance(kind, str) or kind not in KEYS:
         raise InputError(
-            f"expected one of {', '.join(_KEYS)}, got {shown(kind)}", key=f"{path}.type"
+            f"expected one of {', '.join(KEYS)}, got {shown(kind)}", key=f"{path}.type"
         )
     for field in entry:
-        if field not in _KEYS[kind]:
+        if field not in KEYS[kind]:
             raise InputError(
-                f"a hyperparameter of type {kind}: {unknown_key(field, _KEYS[kind])}",
+                f"a hyperparameter of type {kind}: {unknown_key(field, KEYS[kind])}",
                 key=f"{path}.{field}",
             )
     if kind == "constant":
@@ -264,7 +264,7 @@ def _inferred(entry: Mapping[str, object], path: str) -> str:
     if "value" in entry and "choices" not in entry:
         return "constant"
     raise InputError(
-        f"a type is needed: one of {', '.join(_KEYS)}; an interval in short: log(1e-5, 1e-2)",
+        f"a type is needed: one of {', '.join(KEYS)}; an interval in short: log(1e-5, 1e-2)",
         key=f"{path}.type",
     )
 
@@ -298,10 +298,10 @@ def _require_a_space(content: object) -> None:
             f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}"
         )
     if not _looks_complete(content):
-        raise InputError(f"not a search space: it has none of the keys {', '.join(_TOP)}")
+        raise InputError(f"not a search space: it has none of the keys {', '.join(TOP)}")
 
 
 def _looks_complete(source: Mapping[str, object]) -> bool:
     """Tell whether a mapping is more than bare hyperparameters."""
     # By likeness: `constrains:` is a misspelt key, no hyperparameter of that name.
-    return not source or any(get_close_matches(str(key), _TOP, n=1, cutoff=0.8) for key in source)
+    return not source or any(get_close_matches(str(key), TOP, n=1, cutoff=0.8) for key in source)

@@ -21,6 +21,7 @@ from autorl.core.types import FrozenMap, InputError, Segment
 from autorl.landscapes import Landscape, list_landscapes
 from autorl.landscapes.manifest import Manifest, check_id
 from autorl.optimizers import BaseOptimizer
+from autorl.optimizers.base import SearchKind
 from autorl.optimizers.registry import named_of_kind, search_kind
 from autorl.population.task_families import TaskFamily, read_task_family
 from autorl.population.variants import Variant, landscape_name, stated_variant
@@ -43,6 +44,8 @@ from autorl.study.tuner import read_study, study_overrides
 
 STUDIES = Path("studies")
 Bounds = tuple[float | None, float | None]
+BUILT_BY: tuple[SearchKind, ...] = ("design", "phased_design", "population")
+"""Optimizers that leave nothing out of a landscape."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +174,7 @@ def build_spec(
         return spec
     file = None if isinstance(source, Mapping) else str(source)
     if kind not in ("design", "phased_design") or spec.optimizer.stop is not None:
-        allowed = ", ".join(named_of_kind("design", "phased_design", "population"))
+        allowed = ", ".join(named_of_kind(*BUILT_BY))
         message = (
             f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
         )

@@ -55,7 +55,7 @@ def _named(key: str) -> BeforeValidator:
             for name, change in value.items()
         }
 
-    return BeforeValidator(changes)
+    return BeforeValidator(changes, json_schema_input_type=list[Any] | dict[str, Any])
 
 
 def _apart(value: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from autorl.trainers.language.tasks.files import pinned
 Content: TypeAlias = dict[str, Any]
 
 
-_SHORT_FORMS = {"trainer": "name", "environment": "id", "optimizer": "name"}
+SHORT_FORMS = {"trainer": "name", "environment": "id", "optimizer": "name"}
 
 
 def write_out(data: Content) -> None:
@@ -36,7 +36,7 @@ def write_out(data: Content) -> None:
     algorithms = data.get("algorithms")
     parts = algorithms.values() if isinstance(algorithms, Mapping) else ()
     for part in (data, *parts):
-        for key, name in _SHORT_FORMS.items():
+        for key, name in SHORT_FORMS.items():
             if isinstance(part, dict) and isinstance(part.get(key), str):
                 part[key] = {name: part[key]}
 
@@ -206,7 +206,8 @@ def _write_out_tasks(data: Content) -> None:
         trainer["kwargs"] = {**_section(trainer, "kwargs"), "landscape": first.get("landscape")}
 
 
-_OF_FAMILY = ("count", "seed", "purpose")
+FAMILY = "family"
+OF_FAMILY = ("count", "seed", "purpose")
 
 
 def _drawn(entry: object, environment: Content, key: str, folder: Path) -> list[object]:
@@ -220,18 +221,18 @@ def _drawn(entry: object, environment: Content, key: str, folder: Path) -> list[
         key: of the entry.
         folder: where a relative file begins.
     """
-    if not isinstance(entry, dict) or "family" not in entry:
+    if not isinstance(entry, dict) or FAMILY not in entry:
         return [{**environment, **entry} if isinstance(entry, dict) else entry]
-    source = entry["family"]
+    source = entry[FAMILY]
     try:
         content = plain(read_document(folder / source).data if isinstance(source, str) else source)
-        changes = {name: entry[name] for name in _OF_FAMILY if name in entry}
+        changes = {name: entry[name] for name in OF_FAMILY if name in entry}
         family = read_task_family({**content, **changes} if isinstance(content, dict) else content)
         variants = family.variants
     except InputError as error:
         place = f"{key}.family" + (f".{error.key}" if error.key and error.file is None else "")
         raise InputError(error.message, file=error.file, key=place) from None
-    task = {name: entry[name] for name in entry if name not in ("family", *_OF_FAMILY)}
+    task = {name: entry[name] for name in entry if name not in (FAMILY, *OF_FAMILY)}
     base = {**environment, **task}
     kwargs = base.get("kwargs") or {}
     return [
@@ -240,7 +241,7 @@ def _drawn(entry: object, environment: Content, key: str, folder: Path) -> list[
 
 
 PRESET = "preset"
-_KEYS = ("zoo", "entry", "card")
+PRESET_KEYS = ("zoo", "entry", "card")
 
 
 def apply_preset(data: Content) -> None:
@@ -263,8 +264,8 @@ def apply_preset(data: Content) -> None:
         message = f"expected {{zoo: FILE, entry: NAME}} or {{card: FILE}}, got {shown(section)}"
         raise InputError(message, key=PRESET)
     for key in section:
-        if key not in _KEYS:
-            raise InputError(unknown_key(key, _KEYS), key=f"{PRESET}.{key}")
+        if key not in PRESET_KEYS:
+            raise InputError(unknown_key(key, PRESET_KEYS), key=f"{PRESET}.{key}")
     preset = read(str(trainer.get("name")), folder, section, environment.get("id"))
     if "space" not in data:
         raise InputError("a study with a preset needs a space", key=PRESET)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,12 +16,13 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from autorl.core.plain_text import shown
-from autorl.core.seeds import MOST_SEEDS, SeedPlan
+from autorl.core.seeds import LARGEST_SEED, MOST_SEEDS, SeedPlan
 from autorl.core.types import EnvironmentSpec, FrozenMap, Resources, Start, TrainerSpec
 from autorl.optimizers.registry import DEFAULT, STOPPING, find_stopping
 from autorl.population.task_families import FamilyPurpose
@@ -29,6 +30,8 @@ from autorl.population.variants import landscape_name
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.episodes import base_metric, info_metric
 from autorl.statistics.reductions import parse_reduction
+
+_TIME = r"(?:([0-9]+)-)?([0-9]+):([0-9][0-9]):([0-9][0-9])"
 
 
 def _integral(value: object) -> object:
@@ -50,11 +53,14 @@ def _minutes(value: object) -> object:
     """Read [days-]hours:minutes:seconds as minutes, rounded up."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", value)
+    match = re.fullmatch(_TIME, value)
     if match is None:
         raise ValueError(f"expected minutes or [days-]hours:minutes:seconds, got {shown(value)}")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return 60 * (24 * days + hours) + minutes + math.ceil(seconds / 60)
+
+
+_Time: TypeAlias = Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=f"^{_TIME}$")]
 
 
 def _penalty(value: str | float) -> str | float:
@@ -87,6 +93,16 @@ class Section(BaseModel):
     """One mapping of the study file: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Keys of which exactly one is stated."""
+
+    @model_validator(mode="after")
+    def _states_one(self) -> Self:
+        stated = [key for key in self.one_of if getattr(self, key) is not None]
+        if self.one_of and len(stated) != 1:
+            keys = ", ".join(self.one_of)
+            raise ValueError(f"needs exactly one of {keys}; got {', '.join(stated) or 'none'}")
+        return self
 
 
 class TrainerSection(Section):
@@ -306,6 +322,7 @@ class ObjectiveSection(Section):
     that never does, or fails, counts twice `fidelity.steps`. `direction` is the metric's.
     """
     direction: Literal["maximize", "minimize"] = "maximize"
+    """Of the metric: whether more or less of it is better."""
 
     @model_validator(mode="after")
     def _has_a_direction(self) -> Self:
@@ -326,15 +343,15 @@ class ObjectiveSection(Section):
 
 
 class ConstraintSection(Section):
-    metric: str
-    max: Number | None = None
-    min: Number | None = None
+    """A bound of a metric, for feasible configurations."""
 
-    @model_validator(mode="after")
-    def _one_bound(self) -> Self:
-        if (self.max is None) == (self.min is None):
-            raise ValueError("needs exactly one of `max` and `min`")
-        return self
+    metric: str
+    """A metric the trainer reports, or a cost: the mean over seeds of its last evaluation."""
+    max: Number | None = None
+    """The most it may be."""
+    min: Number | None = None
+    """The least it may be."""
+    one_of = ("max", "min")
 
 
 class FidelitySection(Section):
@@ -420,6 +437,7 @@ class BudgetSection(Section):
 
     Noise is the standard error of a score over its tuning seeds.
     """
+    one_of = ("runs", "configurations", "environment_steps", *get_args(Measured))
 
     @property
     def reads_outcomes(self) -> bool:
@@ -437,14 +455,6 @@ class BudgetSection(Section):
         """The metric that the budget is counted by, else None."""
         return next((name for name in COUNTED if name == self.measured), None)
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        amounts = ("runs", "configurations", "environment_steps", *get_args(Measured))
-        stated = [name for name in amounts if getattr(self, name) is not None]
-        if len(stated) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(amounts)}; got {stated or 'none'}")
-        return self
-
 
 ADAPTIVE_SEEDS = 5
 """Tuning seeds of a study that leaves optimizer, evaluation and tuning seeds to the defaults.
@@ -453,11 +463,16 @@ It is so where its algorithm has a prior.
 """
 
 
+_Seeds: TypeAlias = list[
+    Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": LARGEST_SEED})]
+]
+
+
 class SeedsSection(Section):
-    # `SeedPlan` says what a list may hold.
-    tuning: Annotated[Count, Field(le=MOST_SEEDS)] | list[Any] = 3
+    # `SeedPlan` checks what a list holds.
+    tuning: Annotated[Count, Field(le=MOST_SEEDS)] | _Seeds = 3
     """A count n (seeds 0..n-1) or a list."""
-    test: Annotated[Whole, Field(le=MOST_SEEDS)] | list[Any] = 10
+    test: Annotated[Whole, Field(le=MOST_SEEDS)] | _Seeds = 10
     """A count m (seeds 100..100+m-1) or a list; disjoint from `tuning`."""
 
     def resolve(self) -> SeedPlan:
@@ -521,7 +536,12 @@ class ExecutorSection(Section):
     """Where jobs of `slurm` are submitted; `local`: processes of this machine, to try it."""
     partition: str | None = None
     """Of the jobs; default the cluster's own."""
-    time: Annotated[int, BeforeValidator(_integral), BeforeValidator(_minutes), Field(ge=1)] = 60
+    time: Annotated[
+        int,
+        BeforeValidator(_integral),
+        BeforeValidator(_minutes, json_schema_input_type=_Time),
+        Field(ge=1),
+    ] = 60
     """Of a job: minutes, or [days-]hours:minutes:seconds. A job that takes longer is lost."""
     batch: Count = 1
     """The most segments of a job, which trains them side by side and asks for what all need."""
@@ -530,7 +550,11 @@ class ExecutorSection(Section):
 
 
 class FailuresSection(Section):
-    penalty: Annotated[str | float, AfterValidator(_penalty)] = "worst"
+    penalty: Annotated[
+        str | float,
+        AfterValidator(_penalty),
+        WithJsonSchema({"anyOf": [{"const": "worst"}, {"type": "number"}]}),
+    ] = "worst"
     """Score of a failed seed: the worst told so far at that fidelity, or a number.
 
     The number is in the metric's own direction.
@@ -594,10 +618,10 @@ class WarmStartSection(Section):
     misfits: Literal["refuse", "skip"] = "refuse"
     """What becomes of configurations outside this study's space."""
 
+    one_of = ("study", "landscape", "zoo", "card")
+
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if [self.study, self.landscape, self.zoo, self.card].count(None) != 3:
-            raise ValueError("needs exactly one of `study`, `landscape`, `zoo` and `card`")
+    def _names_a_zoo(self) -> Self:
         if self.entry is not None and self.zoo is None:
             raise ValueError("`entry` is of a file that `zoo` names")
         return self
@@ -650,9 +674,13 @@ class TaskFamilySection(Section):
     """The family of tasks that a landscape's variant was drawn from."""
 
     name: str
+    """Of the family."""
     purpose: FamilyPurpose
+    """Whether priors are built from it, or they are examined on it."""
     seed: int
+    """Of the draw."""
     hash: str
+    """Of all that decides its variants but their number."""
 
 
 class LandscapeSection(Section):
@@ -667,10 +695,15 @@ class LandscapeSection(Section):
     bounds: tuple[Number | None, Number | None] = (None, None)
     """Smallest and largest value the objective can take; null = unbounded."""
     description: str = ""
+    """In a sentence or two, for readers."""
     licence: str = ""
+    """An SPDX identifier, such as CC-BY-4.0."""
     citation: str = ""
+    """How to cite it."""
     url: str = ""
+    """Where it is published."""
     creator: str = ""
+    """Who made it."""
     family: TaskFamilySection | None = None
     """Written by `autorl landscape build --family`."""
 

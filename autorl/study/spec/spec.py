@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import yaml
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from autorl import trainers
 from autorl.core.seeds import SeedPlan
@@ -44,6 +44,13 @@ from autorl.trainers import TrainerInfo
 UNLIMITED = sections.MOST_RUNS
 
 
+_Objectives: TypeAlias = sections.ObjectiveSection | list[sections.ObjectiveSection]
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
 class Spec(sections.Section):
     """A study file that was checked.
 
@@ -52,50 +59,75 @@ class Spec(sections.Section):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
+    one_of = ("trainer", "algorithms")
     name: str = "study"
+    """For people, and the default folder `studies/NAME`; default the file's name."""
     note: str = ""
     """For people: `watch`, `best` and the report show it."""
     seed: sections.StudySeed = 0
+    """The optimizer's randomness and every derived stream come from it."""
     trainer: sections.TrainerSection | None = None
+    """What trains: a name, or `{name, kwargs}`. This or `algorithms`."""
     environment: sections.EnvironmentSection = sections.EnvironmentSection()
+    """A Gymnasium id, `module:Env-v0`, or a mapping with `id`."""
     tasks: sections.TasksSection | None = None
     """Tasks beside seeds; `environment` is then the first of them."""
     space: str | dict[str, Any] | None = None
+    """A search space that comes with the package, a file, or the hyperparameters themselves."""
     algorithms: dict[str, sections.AlgorithmSection] | None = None
-    objective: list[sections.ObjectiveSection] = Field(
-        default_factory=lambda: [sections.ObjectiveSection()]
-    )
+    """Instead of `trainer` and `space`, both by name: which of them is searched too."""
+    objective: Annotated[
+        list[sections.ObjectiveSection],
+        BeforeValidator(_listed, json_schema_input_type=_Objectives),
+    ] = Field(default_factory=lambda: [sections.ObjectiveSection()])
+    """What is optimized; several make a front."""
     allow_proxy_selection: sections.Flag = False
     """RLHF: whether a study may select by the signal it trains on.
 
     Doing so finds the worst over-optimisation.
     """
     constraints: list[sections.ConstraintSection] = Field(default_factory=list)
+    """Bounds of metrics: what breaks one never beats what keeps all."""
     fidelity: sections.FidelitySection
+    """Length of a full run, and its evaluations."""
     optimizer: sections.OptimizerSection = sections.OptimizerSection()
+    """What proposes configurations: a name, or `{name, ...options}`."""
     budget: sections.BudgetSection
+    """The end of the search; the test comes after it."""
     seeds: sections.SeedsSection = sections.SeedsSection()
+    """Tuning seeds choose, test seeds judge."""
     evaluation: sections.EvaluationSection = sections.EvaluationSection()
+    """Seeds of a proposal, and how its scores become one."""
     parallelism: sections.Count = 8
     """Proposals in flight: an ask that finds so many open waits for an outcome.
 
     `load_spec` sets the default by budget.
     """
     asynchronous: sections.Flag = False
+    """Outcomes are observed as they come: more throughput, no same-table guarantee."""
     executor: sections.ExecutorSection = sections.ExecutorSection()
+    """Where segments run; never changes a result."""
     resources: sections.ResourcesSection | None = None
+    """The need of one segment."""
     failures: sections.FailuresSection = sections.FailuresSection()
+    """The score of a failed seed, and how often a lost one is tried again."""
     limits: sections.LimitsSection = sections.LimitsSection()
+    """Limits of a segment, and of the study's disk."""
     warm_start: sections.WarmStart = Field(default_factory=list)
+    """Configurations tried right after the default one, or their source."""
     baselines: dict[sections.Name, dict[str, Any]] = Field(default_factory=dict)
     """Configurations by name, tested beside incumbent and default; the optimizer never sees them.
 
     `{zoo: FILE, entry: NAME}` is one of a preset. `load_spec` looks it up and checks all.
     """
     start: sections.StartSection | None = None
+    """The policy that every run begins from."""
     test: sections.TestSection = sections.TestSection()
+    """The test on held-out seeds."""
     keep: sections.KeepSection = sections.KeepSection()
+    """Files that outlive the study."""
     landscape: sections.LandscapeSection | None = None
+    """The data set that `autorl landscape build` writes."""
     callbacks: list[Any] | None = None
     """Classes that are told what happens: `module:Class` or `{"module:Class": {arguments}}`.
 
@@ -116,15 +148,8 @@ class Spec(sections.Section):
     _default_seeds: bool = PrivateAttr(False)
     _given_way: tuple[str, ...] = PrivateAttr(())
 
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _one_objective(cls, value: object) -> object:
-        return value if isinstance(value, list) else [value]
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if (self.algorithms is None) == (self.trainer is None):
-            raise ValueError("needs either `trainer` and `space`, or `algorithms`")
         if (self.algorithms is None) == (self.space is None):
             raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
         if not self.objective:

@@ -1,0 +1,147 @@
+"""JSON Schema of search spaces, made of the tables and constructors that check them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import get_type_hints
+
+from pydantic import TypeAdapter
+
+from autorl.core.json_schema import Json, mapping, sentences
+from autorl.space import simplex
+from autorl.space.core import SpaceCore
+from autorl.space.extend import EXTENDS, LISTS, MAPPINGS
+from autorl.space.hyperparameter import CONFIDENCES, NAME, Hyperparameter
+from autorl.space.schedules import SHAPES
+from autorl.space.short_form import INT_SCALES, INTERVALS
+from autorl.space.yaml_format import KEYS, TOP
+
+_MADE_BY: Mapping[str, Callable[..., object]] = {
+    "float": Hyperparameter.real,
+    "int": Hyperparameter.integer,
+    "categorical": Hyperparameter.categorical,
+    "ordinal": Hyperparameter.ordinal,
+    "constant": Hyperparameter.constant,
+    "simplex": simplex.expand,
+}
+_SAID = {
+    EXTENDS: "The name or file of a space of which this one fixes, narrows or adds a part.",
+    "schedule": "Shapes of its change over training, to be searched, or the only one.",
+    "size": "How many weights there are, with sum 1.",
+    "value": "The one value of a constant.",
+}
+_BOUND = "[^(),]+"
+
+
+def definitions() -> Json:
+    """Describe spaces: as a file, and as a study file may hold one.
+
+    A `change` is the entry of a hyperparameter in a space that extends another.
+    """
+    entry = {"$ref": "#/definitions/hyperparameter"}
+    change = {"$ref": "#/definitions/change"}
+    untyped = [_entry(kind) for kind in ("categorical", "constant")]  # as their keys tell
+    return {
+        "hyperparameter": {"anyOf": [_short(), _long({"anyOf": untyped})]},
+        "change": {"anyOf": [{"type": "null"}, _short(), _long({})]},
+        "space": {
+            **_space(),
+            "if": {"required": [EXTENDS]},
+            "then": {"properties": {"hyperparameters": {"additionalProperties": change}}},
+            "else": {
+                "required": ["hyperparameters"],
+                "properties": {"hyperparameters": {"additionalProperties": entry}},
+            },
+        },
+        "inline_space": {
+            "type": "object",
+            "if": {"anyOf": [{"required": [key]} for key in TOP]},
+            "then": {"$ref": "#/definitions/space"},
+            "else": {**_named(entry), "minProperties": 1},
+        },
+    }
+
+
+def _space() -> Json:
+    said = {**sentences(SpaceCore), **_SAID}
+    kinds: dict[str, Json] = {
+        **{key: {"type": ["object", "null"]} for key in MAPPINGS},
+        **{key: {"type": ["array", "null"]} for key in LISTS},
+        EXTENDS: {"type": "string"},
+        "hyperparameters": {**_named({}), "type": ["object", "null"]},
+    }
+    return mapping({key: {**kinds[key], "description": said[key]} for key in TOP})
+
+
+def _named(entry: Json) -> Json:
+    names = {"pattern": f"^{NAME.pattern}$"}
+    return {"type": "object", "propertyNames": names, "additionalProperties": entry}
+
+
+def _short() -> Json:
+    """Describe a value, a list of choices, and an interval as text."""
+    bounds = rf"\({_BOUND},{_BOUND}\)"
+    scales = "|".join(INT_SCALES)
+    whole = rf"int\s*\({_BOUND},{_BOUND},\s*({scales})\s*\)"
+    calls = rf"^\s*(({'|'.join(INTERVALS)})\s*{bounds}|{whole})\s*$"
+    texts = [{"pattern": "^[^()]*$"}, {"pattern": calls}]
+    return {
+        "anyOf": [
+            {"type": ["number", "boolean"]},
+            {"type": "array", "minItems": 1},
+            {"type": "string", "anyOf": texts},
+        ]
+    }
+
+
+def _long(without_type: Json) -> Json:
+    """Describe an entry by its type, and one that leaves it out."""
+    kinds = [
+        {"if": {"properties": {"type": {"const": kind}}}, "then": _entry(kind)} for kind in KEYS
+    ]
+    return mapping(
+        _all_keys(),
+        **{"if": {"required": ["type"]}, "then": {"allOf": kinds}, "else": without_type},
+    )
+
+
+def _entry(kind: str) -> Json:
+    """Describe a hyperparameter of a type by the constructor that checks it."""
+    make = _MADE_BY[kind]
+    parameters = inspect.signature(make).parameters
+    required = [key for key in KEYS[kind] if key in parameters and _is_required(parameters[key])]
+    return mapping(_keys(kind), required=required)
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty
+
+
+def _keys(kind: str) -> dict[str, Json]:
+    hints = get_type_hints(_MADE_BY[kind])
+    shape = {"enum": [*SHAPES]}
+    own: dict[str, Json] = {
+        "type": {"const": kind},
+        "choices": {"type": "array", "minItems": 1},
+        "schedule": {"anyOf": [shape, {"type": "array", "items": shape}]},
+        "prior": mapping(
+            {"centre": {}, "confidence": {"enum": [*CONFIDENCES]}}, required=["centre"]
+        ),
+    }
+    if kind == "int":
+        own["scale"] = {"enum": [*INT_SCALES]}
+    return {
+        key: own[key] if key in own else TypeAdapter(hints[key]).json_schema() for key in KEYS[kind]
+    }
+
+
+def _all_keys() -> dict[str, Json]:
+    """Describe every key as the types have it."""
+    found: dict[str, list[Json]] = {}
+    for kind in KEYS:
+        for key, value in _keys(kind).items():
+            if value not in found.setdefault(key, []):
+                found[key].append(value)
+    said = {**sentences(Hyperparameter), **_SAID}
+    return {key: {"anyOf": values, "description": said[key]} for key, values in found.items()}
