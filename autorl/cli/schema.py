@@ -20,7 +20,7 @@ from autorl.study.spec.json_schema import study_schema
 
 
 def schema(what: Annotated[str, typer.Argument()] = "study") -> None:
-    """The JSON Schema of a file, for an editor that completes and checks it.
+    """The JSON Schema of a file, for editors.
 
     It knows the trainers and optimizers that are installed, plug-ins too.
 

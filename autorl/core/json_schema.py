@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,10 +24,10 @@ DIALECT = "http://json-schema.org/draft-07/schema#"
 """The newest draft that all editors know."""
 _ENTRIES = re.compile(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", re.M)
 _BOUNDS = {
-    "minimum": "at least {:g}",
-    "exclusiveMinimum": "above {:g}",
-    "maximum": "at most {:g}",
-    "exclusiveMaximum": "below {:g}",
+    "minimum": "at least {:,}",
+    "exclusiveMinimum": "above {:,}",
+    "maximum": "at most {:,}",
+    "exclusiveMaximum": "below {:,}",
 }
 _NAMES = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _MOST_SHOWN = 10**15  # a larger bound is that of a file format
@@ -65,8 +66,8 @@ def sentences(kind: type) -> dict[str, str]:
 
 
 def _in_one_line(text: str) -> str:
-    words = " ".join(text.split()).replace("`", "").replace("None", "null")
-    return f"{words[:1].upper()}{words[1:]}"
+    words = " ".join(text.split()).replace("None", "null")
+    return f"{words[:1].upper()}{words[1:]}".replace("`", "")
 
 
 def _below_fields(cls: type) -> Iterator[tuple[str, str]]:
@@ -126,9 +127,8 @@ def _told(written: Json, cls: type) -> Json:
     said = sentences(cls)
     properties = written["properties"] = _renamed(written.get("properties", {}))
     for name, value in properties.items():
-        parts = [said.get(name, ""), _range(value)]
-        if any(parts):
-            value["description"] = " ".join(filter(None, parts))
+        if name in said:
+            value["description"] = described(value, said[name])
     about = inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0]
     written.pop("title", None)
     written.pop("description", None)
@@ -151,14 +151,17 @@ def _renamed(written: Any) -> Any:
     return {_NAMES.get(key, key): _renamed(value) for key, value in written.items()}
 
 
-def _range(value: Json) -> str:
-    """Say the bounds of a number in words."""
+def described(value: Json, text: str) -> str:
+    """Say of a key what it is, its range and its default."""
+    parts = [text]
     for part in (value, *value.get("anyOf", ())):
-        texts = [
-            text.format(part[key])
-            for key, text in _BOUNDS.items()
+        bounds = [
+            words.format(part[key])
+            for key, words in _BOUNDS.items()
             if key in part and abs(part[key]) < _MOST_SHOWN
         ]
-        if texts:
-            return f"A number {' and '.join(texts)}."
-    return ""
+        if bounds:
+            parts.append(f"A number {' and '.join(bounds)}.")
+    if value.get("default") not in (None, "", [], {}):
+        parts.append(f"Default: {json.dumps(value['default'])}.")
+    return " ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeAlias
 
-from autorl.core.json_schema import Json
+from autorl.core.json_schema import Json, described
 from autorl.core.types import InputError
 from autorl.optimizers.base import BaseOptimizer
 from autorl.optimizers.registry import (
@@ -100,5 +100,6 @@ def _option(cls: Class, field: OptionField) -> Json:
             part["enum"] = [*field.metadata["choices"]]
         parts.append(part)
     text = field.metadata["help"]
-    kinds = parts[0] if len(parts) == 1 else {"anyOf": parts}
-    return {**kinds, "default": field.default, "description": f"{text[:1].upper()}{text[1:]}."}
+    value: Json = parts[0] if len(parts) == 1 else {"anyOf": parts}
+    value["default"] = field.default
+    return {**value, "description": described(value, f"{text[:1].upper()}{text[1:]}.")}

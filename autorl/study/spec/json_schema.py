@@ -75,9 +75,11 @@ def _or(part: Json, key: str, short: Json) -> None:
 
 def _trainer_name() -> Json:
     """Describe the name of a trainer: a known one, or code of the user's."""
-    known = [*trainers.names(), *ALIASES]
-    families = [{"pattern": f"^{name[:-1]}"} for name in known if name.endswith("*")]
-    return {"type": "string", "anyOf": [{"enum": known}, {"pattern": ":"}, *families]}
+    listed = [*trainers.names(), *ALIASES]
+    families = [name[:-1] for name in listed if name.endswith("*")]
+    known = [name for name in listed if not set(":*") & set(name)]
+    patterns = [{"pattern": pattern} for pattern in (":", *(f"^{name}" for name in families))]
+    return {"type": "string", "anyOf": [{"enum": known}, *patterns]}
 
 
 def _with_steps() -> list[Json]:
