@@ -318,7 +318,8 @@ MAY_NAME_OPTIMIZERS = {
     "report/landscape_page.py": ["phases"],  # a kind of question
     "report/plan_text.py": ["schedule"],
     "report/text.py": ["schedule"],
-    "space/yaml_format.py": ["schedule"],  # a key of the format
+    "space/json_schema.py": ["schedule"],  # a key of the format
+    "space/yaml_format.py": ["schedule"],
     "study/spec/sections.py": ["learned", "median", "overoptimizing"],  # the values of a key
     "study/spec/spec.py": ["schedule"],  # a kind of search
     "statistics/__init__.py": ["median"],
