@@ -12,8 +12,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -109,6 +110,17 @@ def adopt_orphans() -> None:
     """
     if _LIBC is not None:
         _LIBC.prctl(_ADOPT_ORPHANS, 1)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Hide `__main__` from multiprocessing, which would import it in every child."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def open_descriptors() -> list[int]:

@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
@@ -33,6 +32,7 @@ from autorl.core.os_processes import (
     end_descendants,
     open_descriptors,
     stat,
+    without_main,
 )
 from autorl.executors.supervisor import DRIVER
 from autorl.executors.worker import ONE_THREAD
@@ -74,7 +74,7 @@ def start(
     process = context.Process(target=target, args=arguments, daemon=False)
     # multiprocessing starts another server where the one just seen has ended meanwhile. It needs
     # the same environment: without it there was no supervisor, once in some hundred killed servers.
-    with _environment_of_server(), _socket_without_name(), _without_main():
+    with _environment_of_server(), _socket_without_name(), without_main():
         process.start()
     worker = stat(process.pid or 0)
     if worker is not None:
@@ -193,7 +193,7 @@ def _ensure_running() -> None:
         if pid is not None and (process := stat(pid)) is not None and process.state == "T":
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
-    with _environment_of_server(), _socket_without_name(), _without_main():
+    with _environment_of_server(), _socket_without_name(), without_main():
         forkserver.ensure_running()
 
 
@@ -295,14 +295,3 @@ def _socket_without_name() -> Iterator[None]:
             address = server._forkserver_address
             if address is not None and Path(address).parent == Path(folder):
                 server._forkserver_address = f"/proc/self/fd/{os.open(address, os.O_PATH)}"
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide `__main__` from multiprocessing, which would import it in every child."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

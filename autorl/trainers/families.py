@@ -9,9 +9,11 @@ names a trainer imports this module, whatever of its libraries is installed.
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +22,15 @@ import autorl
 from autorl.core.masking import masked
 from autorl.core.shipped import shipped_folder
 from autorl.core.source_code import code_hash
-from autorl.core.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
+from autorl.core.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Resources,
+    StepUnit,
+    TrainerSpec,
+)
 from autorl.population.variants import is_outside
 from autorl.trainers.costs import COMPILED, PYTHON, Machinery, agent_cost, language_model_cost
 from autorl.trainers.info import (
@@ -128,7 +138,7 @@ class SB3Info(AgentInfo):
     target = "autorl.trainers.sb3.trainer:make"
     extra = "sb3"
     needs: tuple[str, ...] = ("torch", "stable_baselines3")
-    most_gpus: int | None = 1
+    most_gpus: float | None = 1
 
     def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
         """Begin a study as the suite of its environment says (`sb3.suites`).
@@ -172,7 +182,7 @@ class OfflineInfo(TrainerInfo):
     target = "autorl.trainers.offline.trainer:make"
     extra = "offline"
     needs: tuple[str, ...] = ("torch", "stable_baselines3", "minari")
-    most_gpus: int | None = 0
+    most_gpus: float | None = 0
     step_unit: StepUnit | None = "optimizer_steps"
     packages = ("minari",)
 
@@ -181,7 +191,7 @@ class PopulationInfo(AgentInfo):
     """Algorithms of the compiled engine."""
 
     target = "autorl.trainers.population:make"
-    most_gpus: int | None = 0
+    most_gpus: float | None = 0
     executor: Executor = "threads"
     estimates_by_training = True
     machinery: Machinery = COMPILED
@@ -288,14 +298,27 @@ class TRLInfo(RLHFInfo):
 
     target = "autorl.trainers.trl:TRLTrainer"
     needs = ("torch", "trl", "transformers", "datasets")
-    # With several, transformers would train copies side by side: another batch size.
-    most_gpus: int | None = 1
+    most_gpus: float | None = math.inf
     trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo", "trl/gspo": "trl/grpo"}
 
     def defaults(self) -> Mapping[str, object]:
         from autorl.trainers.trl.settings import DEFAULTS
 
         return DEFAULTS
+
+    def placed(self, trainer: TrainerSpec, needs: Resources) -> TrainerSpec:
+        """Replace the option `device`, and give each GPU a process."""
+        placed = super().placed(trainer, needs)
+        kwargs = {"processes": int(needs.gpu)} if needs.gpu > 1 else {}
+        return replace(placed, kwargs=FrozenMap({**kwargs, **placed.kwargs}))
+
+    def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
+        super().check_device(trainer, needs)
+        gpus = max(1, int(needs.gpu))
+        processes = trainer.kwargs.get("processes", gpus)
+        if needs.gpu and processes != gpus:
+            message = f"each process has a GPU of its own: expected {gpus}, got {processes!r}"
+            raise InputError(message, key="trainer.kwargs.processes")
 
     def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         from autorl.trainers.trl.arguments import trl_arguments
@@ -310,7 +333,7 @@ class OwnPPOInfo(RLHFInfo):
     """
 
     target = "autorl.trainers.rlhf.ppo:PPOTrainer"
-    most_gpus: int | None = 0
+    most_gpus: float | None = 0
     needs = ("torch", "transformers")
 
     def relative_cost(
@@ -373,7 +396,7 @@ class LookUpInfo(TrainerInfo):
     """Trainers that look runs up in a landscape, in microseconds."""
 
     target = "autorl.trainers.replay:make_tabular"
-    most_gpus: int | None = 0
+    most_gpus: float | None = 0
     executor: Executor = "in_process"
     replays_landscape = True
     takes_task = True

@@ -122,7 +122,7 @@ class TrainerInfo:
     estimates_by_training: bool = False
     packages: tuple[str, ...] = ()
     default_metric: str | None = None
-    most_gpus: int | None = None
+    most_gpus: float | None = None
 
     def __init__(self, description: str | None = None) -> None:
         if description is not None:
@@ -219,6 +219,8 @@ class TrainerInfo:
         if self.most_gpus == 0 and (needs.gpu or "device" in trainer.kwargs):
             where = "resources.gpu" if needs.gpu else key
             raise InputError(f"{trainer.name} trains on the CPU alone: leave this out", key=where)
+        if needs.nodes > 1:
+            raise InputError(f"{trainer.name} trains a segment on one host", key="resources.nodes")
         if needs.gpu > (self.most_gpus or 0):
             message = f"{trainer.name} trains a segment on one GPU, got {needs.gpu:g}"
             raise InputError(message, key="resources.gpu")

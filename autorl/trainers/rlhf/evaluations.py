@@ -131,7 +131,7 @@ class LanguageRun(Course):
         return bool(self.stopped or self.problem)
 
     def ended(
-        self, step: int, applied: Mapping[str, Any], save: Callable[[], Checkpoint]
+        self, step: int, applied: Mapping[str, Any], save: Callable[[], Checkpoint | None]
     ) -> Outcome:
         """Return how the segment ended, its checkpoint saved."""
         return self.outcome(

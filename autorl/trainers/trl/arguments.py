@@ -12,7 +12,7 @@ from autorl.core.types import InputError, TrainerSpec
 from autorl.trainers.info import Arguments
 from autorl.trainers.rlhf.trainer import all_values
 from autorl.trainers.trl.methods import find
-from autorl.trainers.trl.settings import DEFAULTS, OF_TASK, Settings
+from autorl.trainers.trl.settings import DEFAULTS, OF_TASK, PROCESSES, Settings
 
 # not transformers' `linear`, which always ends at 0
 _DECAYS = {
@@ -54,9 +54,13 @@ def trl_arguments(
     steps = -(-(end or horizon) // settings.stride) * settings.stride
     values = {name: value for name, value in translated.items() if name in fields}
     values["max_steps"] = steps
+    count = settings.values.get(PROCESSES, 1)
+    values["per_device_train_batch_size"] //= count
     if trainer.kwargs.get("device", "cpu") == "cpu":
         values["bf16"] = False  # TRL's default is half precision
     notes: list[str] = []
+    if count > 1:
+        notes.append(f"of each of {count} processes: torchrun --nproc-per-node {count}")
     if end is not None and end < horizon:
         notes.append(f"step {end} of {horizon}: schedules go over {horizon}")
     for name in settings.scheduled:

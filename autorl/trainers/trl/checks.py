@@ -24,7 +24,7 @@ from autorl.trainers.trl import lora
 from autorl.trainers.trl.data_sets import data_set
 from autorl.trainers.trl.losses import LOSSES_WITH, unused
 from autorl.trainers.trl.methods import Method
-from autorl.trainers.trl.settings import CPU, OF_TASK, QUIET, Settings
+from autorl.trainers.trl.settings import CPU, DISTRIBUTED, OF_TASK, PROCESSES, QUIET, Settings
 
 _NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
 """Arguments that are one of a few texts, which TRL's code alone knows."""
@@ -43,7 +43,6 @@ _OF_DATA = re.compile(
     "packing|padding_free|dataset_|precompute_|max_length|truncation_|.*_only_loss"
 )
 """Arguments that say how data are read, which nobody does who samples."""
-_DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
 
 
 def check_values(method: Method, own: Mapping[str, object], config: Mapping[str, object]) -> None:
@@ -65,8 +64,9 @@ def check_values(method: Method, own: Mapping[str, object], config: Mapping[str,
         loss = own.get("loss_type", "sigmoid")
         raise InputError(f"the loss {loss!r} does not take it, but {takers}", key=name)
     lora.check(settings.values)
-    if settings.values.get("use_vllm") and importlib.util.find_spec("vllm") is None:
-        raise InputError("vLLM is not installed", key="use_vllm")
+    for name, package in (("use_vllm", "vLLM"), ("deepspeed", "DeepSpeed")):
+        if settings.values.get(name) and importlib.util.find_spec(package.lower()) is None:
+            raise InputError(f"{package} is not installed", key=name)
     with warnings.catch_warnings():
         # TRL's own use of names transformers is renaming
         warnings.simplefilter("ignore", FutureWarning)
@@ -139,25 +139,33 @@ def _refusal(method: Method, name: str, value: object) -> str:
     return ""
 
 
-def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
+def check_hyperparameters(
+    method: Method, names: Collection[str], *, cuda: bool = False, joined: bool = False
+) -> None:
     """Raise `InputError` for names that no space can have.
 
     TRL does not have them, or they are the study's.
+
+    Args:
+        method: of the trainer.
+        names: of hyperparameters.
+        cuda: whether a segment has a GPU.
+        joined: whether it has several processes.
     """
     _, config_class = method.classes()
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
     allowed |= {"sft_weight"} if method.of_dpo else set()
     allowed |= {"gamma_ratio"} if method.name == "cpo" else set()
     allowed |= {"use_kl", "max_ratio"} if method.on_policy else set()
-    allowed |= lora.NAMES
+    allowed |= {*lora.NAMES, PROCESSES}
     for name in names:
         base = base_name(name)
         if base in _RESERVED:
             reason = f"is set by the study or the task, not by the space of trl/{method.name}"
-        elif base in _DISTRIBUTED:
+        elif base in DISTRIBUTED and not joined:
             reason = (
-                "a segment trains in one process: for several start a script of TRL by a launcher, "
-                "with the trainer `command`"
+                "a segment trains in one process: give it several GPUs, `resources: {gpu: 2}`, or "
+                "say `processes`"
             )
         elif method.sampled and _OF_DATA.match(base):
             reason = f"is for data: trl/{method.name} samples what it trains on"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import datasets
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from autorl.core.plain_text import counted
 from autorl.core.seeds import integer_seed
 from autorl.core.types import InputError, Outcome, Report, Segment
 from autorl.store.checkpoints import reading, written
@@ -32,7 +37,7 @@ from autorl.trainers.trl import lora
 from autorl.trainers.trl.data_sets import data_set, sequence_tokens
 from autorl.trainers.trl.live_values import read_back, write
 from autorl.trainers.trl.methods import Method
-from autorl.trainers.trl.settings import Settings
+from autorl.trainers.trl.settings import PROCESSES, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +74,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
     ) -> None:
         super().__init__(trainer, segment, report, trainer.title, settings.values)
         self.settings = settings
+        self.count: int = settings.values.get(PROCESSES, 1)
 
     @property
     def policy(self) -> Any:
@@ -85,14 +91,17 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             folder: that TRL may write to.
         """
         segment = self.segment
+        _check_world(int(os.environ.get("WORLD_SIZE", 1)), self.count)
         # a copy draws otherwise than the run it was copied from
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
         arguments = self.settings.arguments(
             *(seed, self.align(segment.horizon), folder),
-            *(self.built.max_completion, self.trainer.device == "cuda"),
+            *(self.built.max_completion, self.trainer.device == "cuda", self.count > 1),
         )
         arguments.save_only_model = segment.model_only
+        # accelerate goes on with one process where it sees no others
+        _check_world(arguments.world_size, self.count)
         check_device(arguments.device, self.trainer.device)
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
         self.build(arguments, seed)
@@ -107,7 +116,19 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             self.problem = "parameters are not finite"
         step = int(self.trl.state.global_step)
         saved = Path(folder) / f"checkpoint-{step}"
-        return self.ended(step, self.applied or {}, lambda: self.save(step, saved))
+        # every rank has its streams in the checkpoint
+        self.trl.accelerator.wait_for_everyone()
+        first = self.trl.accelerator.is_main_process
+        return self.ended(
+            step, self.applied or {}, lambda: self.save(step, saved) if first else None
+        )
+
+    def evaluate(self, reached: int) -> bool:
+        """Measure on rank 0, while the others wait for what it decides."""
+        if self.trl.accelerator.is_main_process:
+            super().evaluate(reached)
+        self.stopped, self.problem = broadcast_object_list([self.stopped, self.problem])
+        return bool(self.stopped or self.problem)
 
     @contextmanager
     def _reading_parent(self) -> Iterator[None]:
@@ -143,7 +164,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             "callbacks": [self],
         }
         if method.online:
-            values["reward_funcs"] = [self.reward]
+            values["reward_funcs"] = [_together(self.reward)]
         if adapter is not None and self.trainer.policies:
             nf4 = "lora.base" in self.values
             values["model"] = load_policy(reference, nf4=True) if nf4 else self.reference
@@ -263,7 +284,7 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
 
         def _load_rng_state(self, checkpoint: str | None) -> None:
             if fork is not None:
-                seed_global(fork)
+                seed_global(fork + self.args.process_index)
             elif checkpoint is not None:
                 # transformers reads it after training has begun
                 with reading(Path(checkpoint)):
@@ -283,21 +304,43 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
         ) -> Any:
             loss = super()._compute_loss(model, inputs, *rest)
             if method.online and not method.sampled:
-                moved = _moved(self.log_probabilities, inputs)
-                self._metrics["train"]["approx_kl"].append(moved)
+                moved = gather_object([_moved(self.log_probabilities, inputs)])
+                self._metrics["train"]["approx_kl"].append(sum(moved) / len(moved))
             return loss
 
         def training_step(
             self, model: PreTrainedModel, inputs: Mapping[str, Tensor], *rest: object
         ) -> Any:
             if not method.online:
-                reward.tokens += sequence_tokens(inputs)
+                reward.tokens += sum(gather_object([sequence_tokens(inputs)]))
             return super().training_step(model, inputs, *rest)
 
     Segmented.__name__ = trainer_class.__name__
     if reader := _READERS.get(method.name):
         setattr(Segmented, reader, _as_evaluated(getattr(trainer_class, reader)))
     return Segmented
+
+
+def _together(reward: CountedReward) -> Callable[..., list[float]]:
+    """Score the completions of all ranks on rank 0, as one batch."""
+
+    def score(
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        completion_ids: Sequence[Any] = (),
+        **rest: object,
+    ) -> list[float]:
+        parts = gather_object([(prompts, completions, completion_ids)])
+        rank = PartialState().process_index
+        rewards: list[list[float]] = [[]]
+        if rank == 0:
+            rewards = [reward(*([*chain(*columns)] for columns in zip(*parts, strict=True)))]
+        begin = sum(len(part[0]) for part in parts[:rank])
+        broadcast_object_list(rewards)
+        return rewards[0][begin : begin + len(prompts)]
+
+    score.__name__ = reward.__name__
+    return score
 
 
 def _as_evaluated(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -328,6 +371,13 @@ def _moved(log_new: Tensor, inputs: Mapping[str, Tensor]) -> float:
     # GRPO leaves it out where it is the same
     old = inputs.get("old_per_token_logps", log_new)
     return float(masked_mean(kl_estimate(old, log_new, "k3"), mask))
+
+
+def _check_world(joined: int, wanted: int) -> None:
+    """Raise `InputError` where a launcher has started another number of processes."""
+    if joined != wanted:
+        message = f"{counted(joined, 'process')} of a segment run, {wanted} were asked for"
+        raise InputError(message, key=f"trainer.kwargs.{PROCESSES}")
 
 
 def _check_reference(trainer: Trainer, reference: PreTrainedModel, method: Method) -> None:

@@ -18,7 +18,8 @@ from autorl.trainers.trl.methods import Method
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
 """Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
 
-_OURS = ("sft_weight", "gamma_ratio", "use_kl", "max_ratio")
+PROCESSES = "processes"
+_OURS = ("sft_weight", "gamma_ratio", "use_kl", "max_ratio", PROCESSES)
 """Hyperparameters that are none of TRL's; `Settings.translated` says them in its words."""
 OF_TASK = ("max_completion_length", "max_new_tokens")
 """What TRL's methods call the most tokens of a completion: the task's."""
@@ -30,6 +31,7 @@ CPU = {
     "gradient_checkpointing": False,  # its name before transformers 5.23
     "dataloader_pin_memory": False,
 }
+DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
 QUIET = {
     "report_to": [],
     "save_strategy": "no",
@@ -58,9 +60,14 @@ class Settings:
             del self.values[name]
         if "gamma_ratio" in self.values and "beta" not in self.values:
             raise InputError("is a share of beta, which is not given", key="gamma_ratio")
+        batch = self.values["per_device_train_batch_size"]
+        count = self.values.get(PROCESSES, 1)
+        if batch % count:
+            message = f"a batch of {batch} cannot be divided among {count} processes"
+            raise InputError(message, key="per_device_train_batch_size")
         # TRL: the loss `kto` measures KL on completions shifted within a batch
         of_kl = method.name == "kto" and self.values.get("loss_type", "kto") == "kto"
-        if of_kl and self.values["per_device_train_batch_size"] == 1:
+        if of_kl and batch == count:
             raise InputError(
                 "the loss kto needs a batch of at least 2", key="per_device_train_batch_size"
             )
@@ -101,7 +108,9 @@ class Settings:
         """Return the first step >= `step` at which training can be cut."""
         return -(-step // self.stride) * self.stride
 
-    def arguments(self, seed: int, horizon: int, folder: str, most: int, cuda: bool) -> Any:
+    def arguments(
+        self, seed: int, horizon: int, folder: str, most: int, cuda: bool, joined: bool = False
+    ) -> Any:
         """Return TRL's configuration object for a run.
 
         Args:
@@ -110,6 +119,7 @@ class Settings:
             folder: that TRL may write to.
             most: tokens of a completion.
             cuda: whether it may train on a GPU.
+            joined: whether this process is one of those that train together.
 
         Raises:
             InputError: TRL refuses a value.
@@ -120,6 +130,10 @@ class Settings:
         values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **QUIET}
         # online DPO calls it otherwise than GRPO and RLOO
         values |= {**dict.fromkeys(OF_TASK, most), **({} if cuda else CPU)}
+        if joined:
+            values["per_device_train_batch_size"] //= self.values[PROCESSES]
+        else:
+            values = {name: value for name, value in values.items() if name not in DISTRIBUTED}
         if "activation_checkpointing" in values.keys() & fields:
             values.pop("gradient_checkpointing")  # TRL takes the old name too, and warns
         try:

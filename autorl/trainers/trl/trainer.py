@@ -14,10 +14,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 
+from autorl.core.numbers import check_number
 from autorl.core.types import (
     Config,
     EnvironmentSpec,
     FrozenMap,
+    InputError,
     Outcome,
     Report,
     Segment,
@@ -31,7 +33,7 @@ from autorl.trainers.trl.checks import check_hyperparameters, check_values
 from autorl.trainers.trl.data_sets import check_lengths
 from autorl.trainers.trl.lora import check_modules
 from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import Settings
+from autorl.trainers.trl.settings import PROCESSES, Settings
 
 
 class TRLTrainer(RLHFTrainer):
@@ -40,8 +42,9 @@ class TRLTrainer(RLHFTrainer):
     Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
     rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
     (`auto`: the GPU that a segment is given, else the CPU), `algorithm_class` (a subclass of TRL's
-    trainer, as `module:Class`), and `data` (what a method this package does not know is trained on;
-    see `methods.Data`).
+    trainer, as `module:Class`), `data` (what a method this package does not know is trained on; see
+    `methods.Data`), and `processes` (of a segment, among which a batch is divided; default: the
+    GPUs that it is given).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -49,6 +52,8 @@ class TRLTrainer(RLHFTrainer):
         self.method: Method = find(
             self.name, spec.kwargs.get("data"), str(spec.kwargs.get("algorithm_class", ""))
         )
+        self.processes: int = spec.kwargs.get(PROCESSES, 1)
+        check_number(self.processes, f"trainer.kwargs.{PROCESSES}", 1, whole=True)
         self.learns_from = self.method.learns_from
         self.measures = tuple(self.method.measures.values())
         self.scores = self.method.online
@@ -64,6 +69,8 @@ class TRLTrainer(RLHFTrainer):
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         super().check(environment, hyperparameters)
+        if PROCESSES in hyperparameters:
+            raise InputError("is an option of the trainer, not of the space", key=PROCESSES)
         most = self.defaults.get("max_length")
         if most is not None and self.defaults.get("truncation_mode") != "keep_end":
             check_lengths(self.method, build_task(environment), most)
@@ -71,7 +78,8 @@ class TRLTrainer(RLHFTrainer):
             check_modules(self.method, self.defaults, build_task(environment).reference)
 
     def check_names(self, names: Collection[str]) -> None:
-        check_hyperparameters(self.method, names, cuda=self.device == "cuda")
+        cuda = self.device == "cuda"
+        check_hyperparameters(self.method, names, cuda=cuda, joined=self.processes > 1)
 
     def check_values(self, config: Config) -> None:
         check_values(self.method, self.defaults, config)
@@ -81,9 +89,19 @@ class TRLTrainer(RLHFTrainer):
         if not self.method.subclass:
             return None
         steps = 2 * Settings(self.method, self.defaults, config).stride
-        # The GPU is for the segments.
-        options = FrozenMap({**self.kwargs, "device": "cpu"})
+        # The GPUs are for the segments.
+        kwargs = {name: value for name, value in self.kwargs.items() if name != PROCESSES}
+        options = FrozenMap({**kwargs, "device": "cpu"})
         return ShortRun(TrainerSpec(self.title, options), config, steps)
+
+    def sizes(
+        self, environment: EnvironmentSpec, episodes: int, hyperparameters: Collection[str]
+    ) -> Mapping[str, str]:
+        """Say also how many processes a segment has."""
+        sizes = super().sizes(environment, episodes, hyperparameters)
+        if self.processes == 1:
+            return sizes
+        return {**sizes, "a segment": f"{self.processes} processes, among which a batch is divided"}
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return where the batch of completions of `step` is used up.
@@ -94,10 +112,27 @@ class TRLTrainer(RLHFTrainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment)
+        if self.processes > 1:
+            from autorl.trainers.trl import ranks
+
+            return ranks.train(segment, report, self.processes)
+        with streams_kept(), scratch(segment) as folder:
+            return self.train_here(segment, str(folder), report)
+
+    def train_here(
+        self, segment: Segment, folder: str, report: Callable[[Report], None]
+    ) -> Outcome:
+        """Train a segment in this process, alone or as one of several.
+
+        Args:
+            segment: to be trained.
+            folder: that TRL may write to, the same in all processes.
+            report: receives evaluations.
+        """
         settings = Settings(self.method, self.defaults, segment.config)
-        with streams_kept(), warnings.catch_warnings(), scratch(segment) as folder:
+        with warnings.catch_warnings():
             # TRL's own use of names transformers is renaming
             warnings.simplefilter("ignore", FutureWarning)
             from autorl.trainers.trl.segment_trainer import TRLRun
 
-            return TRLRun(self, settings, segment, report).train(str(folder))
+            return TRLRun(self, settings, segment, report).train(folder)
