@@ -43,15 +43,15 @@ OF = {
 INSIDE = {
     "optimizer": ("param_groups",),
     "lr_scheduler": ("base_lrs", "lr_lambdas", "_last_lr", "last_epoch"),
-    "accelerator": ("unwrap_model",),
+    "accelerator": ("unwrap_model", "is_main_process", "wait_for_everyone"),
     "state": ("global_step", "log_history"),
     "args": (
         *("learning_rate", "weight_decay", "adam_epsilon", "adam_beta1", "adam_beta2"),
-        *("device", "output_dir"),
+        *("device", "output_dir", "process_index"),
     ),
 }
 """Of what a trainer has."""
-NOT_OF_TRL = {"title", "__init__"}
+NOT_OF_TRL = {"title", "__init__", "evaluate"}
 RATE = {"learning_rate": 1e-2, "per_device_train_batch_size": 8}
 
 

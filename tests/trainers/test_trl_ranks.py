@@ -1,0 +1,172 @@
+"""Segments of TRL in two processes: equal to one, cut and continued, and what happens where a rank ends."""
+
+import json
+import os
+import signal
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+import torch
+from accelerate.utils import gather_object
+from rlhf_support import one_thread  # noqa: F401
+from segments import refusal, run, run_well, segment
+from trl import DPOConfig, DPOTrainer, GRPOTrainer
+
+from autorl.core.os_processes import descendants
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Resources, TrainerSpec
+from autorl.study import Study
+from autorl.study.spec import load_spec
+from autorl.testing.segments import Case, Runner, check_halves
+from autorl.trainers import load, registry
+from autorl.trainers.trl.trainer import TRLTrainer
+
+LETTERS = EnvironmentSpec("letters-goldproxy")
+PAIRS = EnvironmentSpec("letters-pairs")
+TWO = {"processes": 2}
+BATCH = {"per_device_train_batch_size": 16}
+RATE = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-3}}
+pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
+
+
+class SameTrainer(GRPOTrainer):
+    """Draws the completions of all ranks on each, from one stream."""
+
+    def _generate_single_turn(self, prompts, *rest):
+        every = gather_object(prompts)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.state.global_step)
+            drawn, _ = super()._generate_single_turn(every, *rest)
+        begin = self.args.process_index * len(prompts)
+        return drawn[begin : begin + len(prompts)], None
+
+
+@dataclass
+class DyingConfig(DPOConfig):
+    mark: str = field(default="")
+    number: int = field(default=0)
+
+
+class DyingTrainer(DPOTrainer):
+    """Ends rank 1 by a signal at its second step, once."""
+
+    def training_step(self, *arguments):
+        mark = Path(self.args.mark)
+        if self.args.process_index == 1 and self.state.global_step == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), self.args.number)
+        return super().training_step(*arguments)
+
+
+def small(trainer, environment, steps, **options):
+    config = {"learning_rate": 1e-3} | ({"num_generations": 8} if trainer == "trl/grpo" else {})
+    points = {"evaluate_at": (steps,), "episodes": 16, "seed": 3}
+    return segment(trainer, environment, config, steps, options=BATCH | options, **points)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("trainer", "environment", "options"),
+    [
+        ("trl/dpo", PAIRS, {}),
+        ("trl/grpo", LETTERS, {"algorithm_class": "test_trl_ranks:SameTrainer"}),
+    ],
+)
+def test_two_processes_train_as_one_does_on_the_same_batches(trainer, environment, options):
+    one, two = (run_well(small(trainer, environment, 6, **options, **more)) for more in ({}, TWO))
+    points = [[*outcome.updates, *outcome.reports] for outcome in (one, two)]
+    assert [point.step for point in points[1]] == [1, 2, 3, 4, 5, 6]
+    for alone, joined in zip(*points, strict=True):
+        assert joined.metrics == pytest.approx(alone.metrics, abs=1e-5, rel=1e-5)
+
+
+@pytest.mark.more
+def test_two_processes_continue_to_the_bit_and_draw_their_own_completions(tmp_path):
+    config = Config(learning_rate=1e-3, num_generations=8)
+    spec = TrainerSpec("trl/grpo", FrozenMap({**BATCH, **TWO}))
+    runner = Runner(Case(spec, LETTERS, (config, config), horizon=4, episodes=16), tmp_path)
+    check_halves(runner)
+    saved = Path(runner.first_half().checkpoint.path)
+    first, second = ((saved / f"rng_state_{rank}.pth").read_bytes() for rank in range(2))
+    assert first != second
+
+
+@pytest.mark.more
+def test_a_killed_rank_is_one_lost_segment_that_is_tried_again(tmp_path):
+    kwargs = {**BATCH, **TWO, "algorithm_class": "test_trl_ranks:DyingTrainer"}
+    kwargs |= {"mark": str(tmp_path / "mark"), "number": int(signal.SIGKILL)}
+    study = {"trainer": {"name": "trl/dpo", "kwargs": kwargs}, "environment": "letters-pairs"}
+    study |= {"space": RATE, "fidelity": {"steps": 3, "evaluations": 1, "episodes": 16}}
+    study |= {"budget": {"configurations": 1}, "seeds": {"tuning": 1, "test": 1}}
+    study |= {"executor": {"name": "processes"}, "name": "s"}
+    study = Study.create(load_spec(study), tmp_path / "study")
+    with closing(study.store):
+        result = study.run()
+        lost = study.store.query("SELECT body FROM event WHERE kind = 'attempt'")
+    assert [json.loads(body)["message"] for (body,) in lost] == [
+        "rank 1 of 2 ended with signal 9 (SIGKILL)"
+    ]
+    assert result.counts == {"scored": 1}
+    ranks = [psutil.Process(pid).cmdline() for pid in descendants(os.getpid())]
+    assert not [words for words in ranks if any("spawn_main" in word for word in words)]
+
+
+@pytest.mark.more
+def test_a_rank_that_ends_by_its_own_fault_is_named(tmp_path):
+    own = {"algorithm_class": "test_trl_ranks:DyingTrainer", "mark": str(tmp_path / "mark")}
+    outcome = run(small("trl/dpo", PAIRS, 3, **own, **TWO, number=int(signal.SIGSEGV)))
+    assert outcome.status.value == "crash"
+    assert outcome.message == "RuntimeError: rank 1 of 2 ended with signal 11 (SIGSEGV)"
+
+
+@pytest.mark.parametrize(("joined", "wanted"), [("2", 1), ("1", 2)])
+def test_a_launcher_that_starts_another_number_is_an_error(joined, wanted, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", joined)
+    one = small("trl/dpo", PAIRS, 1, processes=wanted)
+    with pytest.raises(InputError, match=f"{joined} process.* run, {wanted} were asked for"):
+        TRLTrainer(one.trainer).train_here(one, str(tmp_path), print)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            {"kwargs": {"processes": 3, **BATCH}},
+            "a batch of 16 cannot be divided among 3 processes",
+        ),
+        ({"kwargs": {"processes": 0}}, "trainer.kwargs.processes"),
+        ({"kwargs": {"fsdp": "full_shard"}}, "a segment trains in one process: give it several"),
+        ({"kwargs": {"deepspeed": "zero2.json", **TWO}}, "DeepSpeed is not installed"),
+        ({"space": {**RATE, "processes": {"choices": [1, 2]}}}, "is an option of the trainer"),
+        ({"kwargs": TWO, "gpu": 4}, "each process has a GPU of its own: expected 4, got 2"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(section, message):
+    gpu = section.pop("gpu", 0)
+    kwargs = section.pop("kwargs", {})
+    study = {"trainer": {"name": "trl/dpo", "kwargs": kwargs}, "environment": "letters-pairs"}
+    study |= {"space": RATE, "fidelity": {"steps": 8}, "budget": {"runs": 3}, **section}
+    assert message in str(refusal(study | ({"resources": {"gpu": gpu}} if gpu else {})))
+
+
+def test_each_gpu_of_a_segment_has_a_process_and_the_dry_run_says_so():
+    info = registry.info("trl/dpo")
+    placed = info.placed(TrainerSpec("trl/dpo"), Resources(gpu=2.0))
+    assert placed.kwargs == FrozenMap(device="cuda", processes=2)
+    assert info.placed(TrainerSpec("trl/dpo"), Resources(gpu=0.5)).kwargs == FrozenMap(
+        device="cuda"
+    )
+    said = load(TrainerSpec("trl/dpo", FrozenMap(TWO))).sizes(PAIRS, 16, ["beta"])
+    assert said["a segment"] == "2 processes, among which a batch is divided"
+
+
+def test_sharding_is_passed_on_where_there_are_several_processes():
+    spec = TrainerSpec("trl/dpo", FrozenMap({**BATCH, **TWO, "fsdp": "full_shard"}))
+    trainer = load(spec)
+    trainer.check(PAIRS, ["beta"])
+    trainer.check_configuration(Config(beta=0.1))
