@@ -332,8 +332,8 @@ def test_a_choice_that_is_only_wrong_beside_others_is_judged_beside_those_of_its
 
 
 @pytest.mark.parametrize("name", ["deepspeed", "fsdp", "parallelism_config"])
-def test_what_trains_in_several_processes_is_refused_in_one_line(name):
-    with pytest.raises(InputError, match="trains in one process") as error:
+def test_what_is_for_several_gpus_is_refused_in_one_line(name):
+    with pytest.raises(InputError, match="is for several GPUs: give segments them") as error:
         study(kwargs={name: "zero3.json" if name == "deepspeed" else "full_shard"})
     assert error.value.key == f"trainer.kwargs.{name}"
 

@@ -140,8 +140,8 @@ def test_a_launcher_that_starts_another_number_is_an_error(joined, wanted, tmp_p
             "a batch of 16 cannot be divided among 3 processes",
         ),
         ({"kwargs": {"processes": 0}}, "trainer.kwargs.processes"),
-        ({"kwargs": {"fsdp": "full_shard"}}, "a segment trains in one process: give it several"),
-        ({"kwargs": {"deepspeed": "zero2.json", **TWO}}, "DeepSpeed is not installed"),
+        ({"kwargs": {"fsdp": True, **TWO}}, "fsdp is for several GPUs: give segments them"),
+        ({"kwargs": {"deepspeed": "zero2.json"}, "gpu": 2}, "DeepSpeed is not installed"),
         ({"space": {**RATE, "processes": {"choices": [1, 2]}}}, "is an option of the trainer"),
         ({"kwargs": TWO, "gpu": 4}, "each process has a GPU of its own: expected 4, got 2"),
     ],
@@ -165,8 +165,9 @@ def test_each_gpu_of_a_segment_has_a_process_and_the_dry_run_says_so():
     assert said["a segment"] == "2 processes, among which a batch is divided"
 
 
-def test_sharding_is_passed_on_where_there_are_several_processes():
-    spec = TrainerSpec("trl/dpo", FrozenMap({**BATCH, **TWO, "fsdp": "full_shard"}))
+def test_sharding_is_passed_on_where_there_are_several_gpus():
+    options = {"device": "cuda", "fsdp": True, "fsdp_config": {"reshard_after_forward": True}}
+    spec = TrainerSpec("trl/dpo", FrozenMap({**BATCH, **TWO, **options}))
     trainer = load(spec)
     trainer.check(PAIRS, ["beta"])
     trainer.check_configuration(Config(beta=0.1))

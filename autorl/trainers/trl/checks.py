@@ -162,11 +162,8 @@ def check_hyperparameters(
         base = base_name(name)
         if base in _RESERVED:
             reason = f"is set by the study or the task, not by the space of trl/{method.name}"
-        elif base in DISTRIBUTED and not joined:
-            reason = (
-                "a segment trains in one process: give it several GPUs, `resources: {gpu: 2}`, or "
-                "say `processes`"
-            )
+        elif base in DISTRIBUTED and not (cuda and joined):  # accelerate ignores them on a CPU
+            reason = f"{base} is for several GPUs: give segments them, `resources: {{gpu: 2}}`"
         elif method.sampled and _OF_DATA.match(base):
             reason = f"is for data: trl/{method.name} samples what it trains on"
         elif base in CPU and not cuda:
