@@ -69,7 +69,6 @@ def small(trainer, environment, steps, **options):
     return segment(trainer, environment, config, steps, options=BATCH | options, **points)
 
 
-@pytest.mark.more
 @pytest.mark.parametrize(
     ("trainer", "environment", "options"),
     [
@@ -85,7 +84,6 @@ def test_two_processes_train_as_one_does_on_the_same_batches(trainer, environmen
         assert joined.metrics == pytest.approx(alone.metrics, abs=1e-5, rel=1e-5)
 
 
-@pytest.mark.more
 def test_two_processes_continue_to_the_bit_and_draw_their_own_completions(tmp_path):
     config = Config(learning_rate=1e-3, num_generations=8)
     spec = TrainerSpec("trl/grpo", FrozenMap({**BATCH, **TWO}))
@@ -96,7 +94,6 @@ def test_two_processes_continue_to_the_bit_and_draw_their_own_completions(tmp_pa
     assert first != second
 
 
-@pytest.mark.more
 def test_a_killed_rank_is_one_lost_segment_that_is_tried_again(tmp_path):
     kwargs = {**BATCH, **TWO, "algorithm_class": "test_trl_ranks:DyingTrainer"}
     kwargs |= {"mark": str(tmp_path / "mark"), "number": int(signal.SIGKILL)}
@@ -116,7 +113,6 @@ def test_a_killed_rank_is_one_lost_segment_that_is_tried_again(tmp_path):
     assert not [words for words in ranks if any("spawn_main" in word for word in words)]
 
 
-@pytest.mark.more
 def test_a_rank_that_ends_by_its_own_fault_is_named(tmp_path):
     own = {"algorithm_class": "test_trl_ranks:DyingTrainer", "mark": str(tmp_path / "mark")}
     outcome = run(small("trl/dpo", PAIRS, 3, **own, **TWO, number=int(signal.SIGSEGV)))

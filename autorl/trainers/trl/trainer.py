@@ -54,6 +54,10 @@ class TRLTrainer(RLHFTrainer):
         )
         self.processes: int = spec.kwargs.get(PROCESSES, 1)
         check_number(self.processes, f"trainer.kwargs.{PROCESSES}", 1, whole=True)
+        if self.method.sampled and self.processes > 1:
+            # its ranks would draw the same prompts and completions
+            message = f"{self.title} samples what it trains on in one process"
+            raise InputError(message, key=f"trainer.kwargs.{PROCESSES}")
         self.learns_from = self.method.learns_from
         self.measures = tuple(self.method.measures.values())
         self.scores = self.method.online
