@@ -139,6 +139,10 @@ def test_a_launcher_that_starts_another_number_is_an_error(joined, wanted, tmp_p
         ({"kwargs": {"fsdp": True, **TWO}}, "fsdp is for several GPUs: give segments them"),
         ({"kwargs": {"deepspeed": "zero2.json"}, "gpu": 2}, "DeepSpeed is not installed"),
         ({"space": {**RATE, "processes": {"choices": [1, 2]}}}, "is an option of the trainer"),
+        (
+            {"trainer": {"name": "trl/raft", "kwargs": TWO}},
+            "samples what it trains on in one process",
+        ),
         ({"kwargs": TWO, "gpu": 4}, "each process has a GPU of its own: expected 4, got 2"),
     ],
 )
