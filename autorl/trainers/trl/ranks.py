@@ -12,10 +12,11 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import TypeAlias
 
 import torch
 from torch import distributed
@@ -31,8 +32,8 @@ from autorl.core.os_processes import (
 from autorl.core.types import Outcome, Report, Segment
 from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.store.checkpoints import scratch
-from autorl.trainers.trl.trainer import TRLTrainer
 
+Train: TypeAlias = Callable[[Segment, str, Callable[[Report], None]], Outcome]
 _HOST = "127.0.0.1"
 _LOOK_SECONDS = 0.5  # a process that a rank has forked may hold its pipe open
 _PATIENCE = 1.0  # seconds: a rank that is killed closes its connections before it has ended
@@ -40,8 +41,23 @@ _PATIENCE = 1.0  # seconds: a rank that is killed closes its connections before 
 _TIMEOUT = timedelta(days=7)
 
 
-def train(segment: Segment, report: Callable[[Report], None], count: int) -> Outcome:
-    """Train a segment in `count` processes.
+@dataclass(frozen=True)
+class Together:
+    """Processes that train a segment.
+
+    Attributes:
+        count: of them.
+        cuda: whether each has a GPU.
+        train: what each does, given the segment, a folder of all and what hears its reports.
+    """
+
+    count: int
+    cuda: bool
+    train: Train
+
+
+def train(together: Together, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+    """Train a segment in several processes.
 
     Raises:
         ProcessLostError: a signal from outside has ended one.
@@ -54,9 +70,9 @@ def train(segment: Segment, report: Callable[[Report], None], count: int) -> Out
     ranks: dict[Connection, SpawnProcess] = {}
     try:
         with scratch(segment) as folder:
-            for rank in range(count):
+            for rank in range(together.count):
                 reader, writer = context.Pipe(duplex=False)
-                arguments = (writer, rank, count, store.port, segment, str(folder))
+                arguments = (writer, rank, store.port, together, segment, str(folder))
                 process = context.Process(target=_rank, args=arguments)
                 with without_main():
                     process.start()
@@ -114,10 +130,11 @@ def _check(ranks: Sequence[SpawnProcess], error: BaseException | None = None) ->
 
 
 def _rank(
-    messages: Connection, rank: int, count: int, port: int, segment: Segment, folder: str
+    messages: Connection, rank: int, port: int, together: Together, segment: Segment, folder: str
 ) -> None:
-    """Train the segment as one of `count` processes."""
+    """Train the segment as one of several processes."""
     die_with_parent()
+    count = together.count
     variables = {
         **{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count},
         **{"MASTER_ADDR": _HOST, "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True},
@@ -126,14 +143,12 @@ def _rank(
     os.environ.update({name: str(value) for name, value in variables.items()})
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     try:
-        trainer = TRLTrainer(segment.trainer)
-        cuda = trainer.device == "cuda"
-        if cuda:
+        if together.cuda:
             torch.cuda.set_device(rank)
-        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if together.cuda else "gloo"
         distributed.init_process_group(backend, timeout=_TIMEOUT)
-        outcome = trainer.train_here(segment, folder, messages.send if rank == 0 else _unheard)
-        if cuda:
+        outcome = together.train(segment, folder, messages.send if rank == 0 else _unheard)
+        if together.cuda:
             peak = torch.cuda.max_memory_allocated() / 2**20
             outcome = replace(outcome, cost={PEAK_MEMORY: peak, **outcome.cost})
         if rank == 0:

@@ -119,7 +119,8 @@ class TRLTrainer(RLHFTrainer):
         if self.processes > 1:
             from autorl.trainers.trl import ranks
 
-            return ranks.train(segment, report, self.processes)
+            together = ranks.Together(self.processes, self.device == "cuda", self.train_here)
+            return ranks.train(together, segment, report)
         with streams_kept(), scratch(segment) as folder:
             return self.train_here(segment, str(folder), report)
 
