@@ -111,6 +111,7 @@ TRIALS = {
         ("tests/trainers/test_trl_checks.py", "tests/trainers/test_trl_spaces.py"),
     ),
     "sentiment": Trial(("vaderSentiment",), ("tests/rlhf/test_sentiment.py",), beside=("rlhf",)),
+    "smollm": Trial(("gguf",), ("tests/rlhf/test_smollm_example.py",), beside=("rlhf",)),
     "integrations": Trial(("tensorboard",), ("tests/integrations/test_tensorboard_tracker.py",)),
     "mlflow": Trial(
         ("mlflow",), ("tests/integrations/test_mlflow_tracker.py",), packages=("flask",)
