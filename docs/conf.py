@@ -46,6 +46,7 @@ NAVIGATION = {
         "command",
         "protocol",
         "embedding",
+        "for-programs",
         "coming-from",
         "coming-from-hydra-and-optuna",
     ],

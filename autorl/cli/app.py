@@ -70,6 +70,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "compare": "autorl.cli.compare:compare",
         "benchmark": "autorl.cli.benchmark:benchmark",
         **_of("card", "card", "verify"),
+        "mcp": "autorl.cli.mcp:mcp",
         "backup": "autorl.cli.safety:backup",
         "list": ("The trainers, optimizers and search spaces there are.", LIST),
         "schema": "autorl.cli.schema:schema",

@@ -24,7 +24,7 @@ _MOST = 100_000  # splits that are counted one by one; of more, so many are draw
 
 
 def fewest_new(old: int, level: float = LEVEL) -> int | None:
-    """Return how few new runs can lie outside, None where no number can."""
+    """Return how few new runs can lie outside, None for any number."""
     counts = range(1, 1000)
     return next((n for n in counts if math.comb(old + n, n) * (1 - level) / 2 >= 1), None)
 

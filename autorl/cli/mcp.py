@@ -1,0 +1,197 @@
+"""The command mcp: the tools of a folder of studies for a program, by the Model Context Protocol.
+
+Each tool is a command in a process of its own: its checks and its one-line refusals are the
+command line's. `docs/for-programs.md` says what a client may do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from autorl import __version__
+from autorl.cli.options import Folder
+from autorl.core.types import InputError
+from autorl.report.reading import studies_below
+from autorl.space import Dumper
+
+_OFFERS = """Studies of reinforcement learning in one folder, tuned and judged by `autorl`.
+A result is a number of held-out seeds with its interval; a tuning score is optimistic."""
+# Python adds the working folder to its path, where a client may have files: -P leaves it out.
+_AUTORL = (sys.executable, "-P", "-m", "autorl")
+# The alarm ends a study with its server gone, too: it goes on from its last segment.
+_UNTIL = "import signal, sys; signal.alarm(int(sys.argv.pop(1))); import autorl.cli as c; c.main()"
+_ROWS = 1000
+
+
+def mcp(
+    folder: Folder,
+    write: bool = False,
+    max_runs: Annotated[float, typer.Option(min=0)] = 100,
+    max_hours: Annotated[float, typer.Option(min=0)] = 1,
+) -> None:
+    """Serve a folder of studies to a program, over standard input and output.
+
+    It is a server of the Model Context Protocol, for assistants and scripts. Its tools read the
+    folder and nothing else; with --write they also begin studies, and a study file can run any
+    program.
+
+    Options:
+        folder: Where the studies are, and new ones will be.
+        write: Offer tools that train, too.
+        max_runs: Full runs of all studies that the client begins, test phases included.
+        max_hours: Hours from now on after which these studies are ended.
+    """
+    if not folder.is_dir():
+        raise InputError("is no folder", file=str(folder))
+    server(folder, write=write, max_runs=max_runs, max_hours=max_hours).run("stdio")
+
+
+def server(folder: Path, *, write: bool, max_runs: float, max_hours: float) -> Any:
+    """Make the server of a folder, of the class of the official SDK."""
+    try:
+        from mcp.server import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError:
+        raise InputError('needs the official SDK of MCP: pip install "autorl[mcp]"') from None
+    made = MCPServer("autorl", instructions=_OFFERS, version=__version__)
+    tools = Tools(folder.resolve(), max_runs, time.time() + 3600 * max_hours)
+    reading = [tools.studies, tools.status, tools.best, tools.query]
+    for tool in [*reading, tools.tune] if write else reading:
+        hints = ToolAnnotations(read_only_hint=tool in reading, destructive_hint=False)
+        made.add_tool(tool, annotations=hints)
+    return made
+
+
+class Tools:
+    """The tools of a client: their docstrings are what it is told of them.
+
+    Attributes:
+        runs_left: full runs that the client may still begin.
+        deadline: when its studies are ended, in seconds since 1970.
+    """
+
+    def __init__(self, folder: Path, runs: float, deadline: float) -> None:
+        self._folder = folder
+        self.runs_left = runs
+        self.deadline = deadline
+
+    async def studies(self) -> list[str]:
+        """List the studies of the folder, by the name that the other tools take."""
+        return [str(path.relative_to(self._folder)) for path in studies_below(self._folder)]
+
+    async def status(self, study: str) -> dict[str, Any]:
+        """Say where a study stands: its budget, incumbent, test score and failures."""
+        found: dict[str, Any] = await self._command("watch", "--json", "--", self._place(study))
+        return found
+
+    async def best(self, study: str, top: int = 1) -> list[dict[str, Any]]:
+        """List the best configurations, all values included, in the form a trainer accepts."""
+        options = ("--format", "json", "--top", str(top))
+        found: list[dict[str, Any]] = await self._command(
+            "best", *options, "--", self._place(study)
+        )
+        return found
+
+    async def query(self, study: str, sql: str, limit: int = 100) -> list[dict[str, Any]]:
+        """Ask a study or a landscape in SQL (DuckDB): tables configs, runs, evals, segments."""
+        if not 0 < limit <= _ROWS:
+            raise _refusal(f"limit: expected 1 to {_ROWS}, got {limit}")
+        options = ("--json", "--limit", str(limit))
+        place = self._place(study)
+        found: list[dict[str, Any]] = await self._command(
+            "landscape", "query", *options, "--", place, sql
+        )
+        return found
+
+    async def tune(self, name: str, study: dict[str, Any]) -> dict[str, Any]:
+        """Begin a study: it trains in the background, and `status` says where it stands.
+
+        Args:
+            name: of the study, a new folder name.
+            study: the keys of a study file (docs/study-file.md), such as trainer, environment,
+                space, fidelity, budget and seeds; the budget in runs, configurations or steps.
+        """
+        file = Path(self._place(f"{name}.yaml"))
+        taken = file.exists() or (self._folder / name).exists()
+        if file.parent != self._folder or taken:
+            raise _refusal(f"{name}: expected the name of a new folder")
+        text = yaml.dump({"name": name, **study}, Dumper=Dumper, sort_keys=False)
+        file.write_text(text, encoding="utf-8")
+        try:
+            plan = await self._command("tune", "--dry-run", "--json", "--", str(file))
+            runs = self._booked(plan)
+        except BaseException:
+            file.unlink()
+            raise
+        arguments = ("tune", "--quiet", "--out", str(self._folder / name), "--", str(file))
+        seconds = max(1, int(self.deadline - time.time()))
+        with file.with_suffix(".log").open("wb") as log:
+            await asyncio.create_subprocess_exec(
+                *(_AUTORL[0], "-P", "-c", _UNTIL, str(seconds), *arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        return {
+            "study": name,
+            "runs": runs,
+            "runs_left": self.runs_left,
+            "log": f"{name}.log",
+            "ends_in_seconds": seconds,
+            "cautions": plan["cautions"],
+        }
+
+    def _booked(self, plan: dict[str, Any]) -> float:
+        """Take the runs of a plan from those that are left."""
+        if plan["open_ended"]:
+            raise _refusal("budget: expected runs, configurations or environment_steps")
+        if time.time() >= self.deadline:
+            raise _refusal("the hours of this server are up (--max-hours)")
+        runs: float = round(plan["environment_steps"] / plan["steps_of_a_run"], 6)
+        if runs > self.runs_left:
+            left = f"{self.runs_left:g} are left (--max-runs)"
+            raise _refusal(f"budget: {runs:g} full runs with the test phase, {left}")
+        self.runs_left -= runs
+        return runs
+
+    def _place(self, name: str) -> str:
+        """Return the path of a study, which lies in the folder."""
+        path = Path(os.path.realpath(self._folder / name))
+        if not path.is_relative_to(self._folder) or path == self._folder:
+            raise _refusal(f"{name}: lies outside {self._folder}")
+        return str(path)
+
+    async def _command(self, *arguments: str) -> Any:
+        """Run a command of ours and return its JSON."""
+        process = await asyncio.create_subprocess_exec(
+            *_AUTORL,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self._folder,
+        )
+        output, errors = await process.communicate()
+        if process.returncode:
+            lines = errors.decode(errors="replace").strip().splitlines() or ["autorl: ended"]
+            raise _refusal(lines[-1].removeprefix("autorl: "))
+        return json.loads(output)
+
+
+def _refusal(message: str) -> Exception:
+    """Make the error that a client is shown as one line."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    made: Exception = ToolError(message)
+    return made
