@@ -118,6 +118,7 @@ TRIALS = {
     ),
     "wandb": Trial(("wandb",), ("tests/integrations/test_wandb_tracker.py",)),
     "slurm": Trial(("submitit",), ("tests/executors/test_slurm.py",)),
+    "mcp": Trial(("mcp",), ("tests/cli/test_mcp.py",)),
     "storage": Trial(("fsspec",), ("tests/store", "-k", "remote or lease or offsite")),
     "docs": Trial(("sphinx", "myst_parser", "furo"), ("tests/docs/test_documentation_site.py",)),
     "hydra": Trial(

@@ -34,9 +34,9 @@ def card(
     Options:
         out: The file; default <name>.card.yaml in the working folder.
     """
-    found = verdict_on(folder)
-    if not found.whole:
-        raise InputError(f"is damaged: {found.problems[0]}", file=str(folder))
+    verdict = verdict_on(folder)
+    if not verdict.whole:
+        raise InputError(f"is damaged: {verdict.problems[0]}", file=str(folder))
     with closing(open_view(folder)) as view:
         place = free_output(
             out or Path(f"{view.spec.name}.card.yaml"), (".yaml", ".yml"), replace=replace

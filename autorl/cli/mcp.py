@@ -1,4 +1,4 @@
-"""The command mcp: the tools of a folder of studies for a program, by the Model Context Protocol.
+"""The command mcp: a server of the Model Context Protocol over studies.
 
 Each tool is a command in a process of its own: its checks and its one-line refusals are the
 command line's. `docs/for-programs.md` says what a client may do.
@@ -38,9 +38,9 @@ def mcp(
     max_runs: Annotated[float, typer.Option(min=0)] = 100,
     max_hours: Annotated[float, typer.Option(min=0)] = 1,
 ) -> None:
-    """Serve a folder of studies to a program, over standard input and output.
+    """Serve a folder of studies to a program.
 
-    It is a server of the Model Context Protocol, for assistants and scripts. Its tools read the
+    It is a server of the Model Context Protocol, over standard input and output. Its tools read the
     folder and nothing else; with --write they also begin studies, and a study file can run any
     program.
 
@@ -56,7 +56,7 @@ def mcp(
 
 
 def server(folder: Path, *, write: bool, max_runs: float, max_hours: float) -> Any:
-    """Make the server of a folder, of the class of the official SDK."""
+    """Make the server of a folder by the official SDK."""
     try:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
@@ -72,7 +72,7 @@ def server(folder: Path, *, write: bool, max_runs: float, max_hours: float) -> A
 
 
 class Tools:
-    """The tools of a client: their docstrings are what it is told of them.
+    """The tools of a client, which reads their docstrings.
 
     Attributes:
         runs_left: full runs that the client may still begin.
@@ -85,35 +85,38 @@ class Tools:
         self.deadline = deadline
 
     async def studies(self) -> list[str]:
-        """List the studies of the folder, by the name that the other tools take."""
+        """List the studies of the folder by name."""
         return [str(path.relative_to(self._folder)) for path in studies_below(self._folder)]
 
     async def status(self, study: str) -> dict[str, Any]:
         """Say where a study stands: its budget, incumbent, test score and failures."""
-        found: dict[str, Any] = await self._command("watch", "--json", "--", self._place(study))
-        return found
+        answer: dict[str, Any] = await self._command("watch", "--json", "--", self._place(study))
+        return answer
 
     async def best(self, study: str, top: int = 1) -> list[dict[str, Any]]:
-        """List the best configurations, all values included, in the form a trainer accepts."""
+        """List the best configurations, in a form that a trainer accepts."""
         options = ("--format", "json", "--top", str(top))
-        found: list[dict[str, Any]] = await self._command(
-            "best", *options, "--", self._place(study)
-        )
-        return found
+        place = self._place(study)
+        answer: list[dict[str, Any]] = await self._command("best", *options, "--", place)
+        return answer
 
     async def query(self, study: str, sql: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Ask a study or a landscape in SQL (DuckDB): tables configs, runs, evals, segments."""
+        """Ask a study or a landscape in SQL.
+
+        The dialect is DuckDB's, the tables are configs, runs, evals, segments and scores.
+        """
         if not 0 < limit <= _ROWS:
             raise _refusal(f"limit: expected 1 to {_ROWS}, got {limit}")
         options = ("--json", "--limit", str(limit))
         place = self._place(study)
-        found: list[dict[str, Any]] = await self._command(
-            "landscape", "query", *options, "--", place, sql
-        )
-        return found
+        arguments = ("landscape", "query", *options, "--", place, sql)
+        answer: list[dict[str, Any]] = await self._command(*arguments)
+        return answer
 
     async def tune(self, name: str, study: dict[str, Any]) -> dict[str, Any]:
-        """Begin a study: it trains in the background, and `status` says where it stands.
+        """Begin a study, which trains in the background.
+
+        `status` says where it stands.
 
         Args:
             name: of the study, a new folder name.
@@ -160,8 +163,8 @@ class Tools:
             raise _refusal("the hours of this server are up (--max-hours)")
         runs: float = round(plan["environment_steps"] / plan["steps_of_a_run"], 6)
         if runs > self.runs_left:
-            left = f"{self.runs_left:g} are left (--max-runs)"
-            raise _refusal(f"budget: {runs:g} full runs with the test phase, {left}")
+            cap = f"{self.runs_left:g} are left (--max-runs)"
+            raise _refusal(f"budget: {runs:g} full runs with the test phase, {cap}")
         self.runs_left -= runs
         return runs
 

@@ -1,4 +1,4 @@
-"""Makes the card of an incumbent, and judges a card by new seeds."""
+"""Makes the card of an incumbent, and judges it by new seeds."""
 
 from __future__ import annotations
 
