@@ -25,6 +25,7 @@ from autorl.core.types import Fence, Segment, StorageError
 _PROBE = 2**14  # bytes that are written to see whether a disk takes any
 MODEL_ONLY = "model-only"  # a file in a checkpoint that training cannot go on from
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
+STAGES = ".stages"  # folder among the checkpoints of policies that first stages have trained
 
 
 # Errors that a program causes itself: no sign of a failing disk.

@@ -96,7 +96,7 @@ def test_a_reference_that_trl_loaded_from_elsewhere_is_an_error():
     """TRL reads the reference's path off the model's configuration; a wrong one is found by its weights."""
     from types import SimpleNamespace
 
-    from autorl.trainers.language.models import load_policy
+    from autorl.trainers.language.models import load_policy, weights_hash
     from autorl.trainers.trl import segment_trainer
     from autorl.trainers.trl.methods import find
 
@@ -106,7 +106,7 @@ def test_a_reference_that_trl_loaded_from_elsewhere_is_an_error():
         ref_model=moved, accelerator=SimpleNamespace(unwrap_model=lambda model: model)
     )
     with pytest.raises(RuntimeError, match="not the task's"):
-        segment_trainer._check_reference(trainer, policy, find("rloo"))
+        segment_trainer._check_reference(trainer, weights_hash(policy), find("rloo"))
 
 
 @pytest.mark.slow

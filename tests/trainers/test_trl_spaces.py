@@ -16,7 +16,11 @@ from autorl.trainers.trl.methods import SAMPLED, find
 from autorl.trainers.trl.settings import Settings
 
 ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
-METHODS = {"simpo": "cpo", "gspo": "grpo"}  # where the space is not named after the trainer
+METHODS = {
+    "simpo": "cpo",
+    "gspo": "grpo",
+    "dpo-sft": "dpo",
+}  # where the space is not named after the trainer
 METHODS |= {f"{name}-lora": name for name in ("rloo", "grpo", "dpo")}
 SPACES = sorted(path.stem for path in ROOT.glob("*.yaml"))
 OWN = sorted(path.stem for path in (ROOT.parent / "rlhf").glob("*.yaml"))
@@ -63,6 +67,7 @@ def test_our_own_ppo_takes_its_spaces_and_the_first_by_their_earlier_name_too(na
         ("rlhf/ppo", "rlhf/ppo-reinforce++-tiny", 40),
         ("trl/raft", "trl/raft-tiny", 8),
         ("trl/iterated_dpo", "trl/iterated_dpo-tiny", 8),
+        ("trl/dpo", "trl/dpo-sft-tiny", 8),
     ],
 )
 def test_a_default_beats_the_reference_policy(trainer, space, steps):

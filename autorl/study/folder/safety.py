@@ -21,7 +21,7 @@ from autorl.core.masking import MASK
 from autorl.core.plain_text import counted, one_line
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import checkpoints, schema
-from autorl.store.checkpoints import stays_inside, sync_tree
+from autorl.store.checkpoints import STAGES, stays_inside, sync_tree
 from autorl.store.events import ProposalMade
 from autorl.store.folder import (
     DATABASE,
@@ -265,7 +265,10 @@ def _entries(folder: Path) -> list[Path]:
         entry for name in _INNER if (folder / name).is_dir() for entry in (folder / name).iterdir()
     ]
     # Checkpoints in writing and those that are being replaced: `Work.sweep` removes them.
-    return [entry for entry in (*outer, *inner) if not entry.name.startswith((".tmp", ".old-"))]
+    # Policies of first stages are trained again if they are gone.
+    return [
+        entry for entry in (*outer, *inner) if not entry.name.startswith((".tmp", ".old-", STAGES))
+    ]
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from autorl.trainers.language.sampling import log_likelihoods
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.guards import Collapse
 from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
-from autorl.trainers.saved_state import load_parent, save
+from autorl.trainers.saved_state import STATE, load_parent, read, save
 from autorl.trainers.shared import Course, after_update
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class LanguageRun(Course):
         report: receives evaluations.
         name: of the trainer, in checkpoints.
         values: every hyperparameter.
+        earlier: folder of the policy that an earlier stage trained, None: that of the task.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class LanguageRun(Course):
         report: Callable[[Report], None],
         name: str,
         values: Mapping[str, Any],
+        earlier: Path | None = None,
     ) -> None:
         super().__init__(segment, report)
         self.trainer = trainer
@@ -68,7 +71,12 @@ class LanguageRun(Course):
         self.built = build_task(segment.environment)
         self.reference: Any = load_policy(self.built.reference)
         self.tokenizer = load_tokenizer(self.built.reference)
-        self.reference_hash = weights_hash(self.reference)
+        self.earlier = earlier
+        # it is trained against what it begins with, and judged against the task's
+        if earlier is not None:
+            self.built = replace(self.built, reference=earlier)
+        of_training = self.reference if earlier is None else load_policy(earlier)
+        self.reference_hash = weights_hash(of_training)
         self.state = load_parent(segment, name, values, trainer.changes)
         options = RewardOptions.read(values)
         signal = options.signal(self.built) if trainer.scores else _unscored
@@ -88,6 +96,8 @@ class LanguageRun(Course):
             if segment.fork is None:
                 history = self.state["history"]
                 counts = self.state["collapse"]
+        elif earlier is not None:
+            self.reward.tokens = read(earlier / STATE)["tokens"]
         self.guard = trainer.guard(self.built, options, history)
         self.collapse = Collapse(trainer.collapse_bounds, counts)
         self.stopped = ""

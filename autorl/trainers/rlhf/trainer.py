@@ -41,6 +41,8 @@ _CONFIG = "config.json"
 
 OPTIONS = ("guard", "stop", "evaluation_memory_gb", "data", "device", "algorithm_class")
 """Options of a trainer that are no hyperparameters."""
+_PARTS = {"lora": "{r: 16}", "first": "{steps: 32}"}
+"""Options that are mappings of hyperparameters, with an example."""
 _SAME_AS = {
     "gamma_ratio": ("simpo_gamma",),
     "simpo_gamma": ("gamma_ratio",),
@@ -379,13 +381,15 @@ def all_values(
 
 
 def _hyperparameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters among options, those of `lora` by their whole names."""
+    """Return the hyperparameters among options, by their whole names."""
     values = {name: value for name, value in options.items() if name not in OPTIONS}
-    of_lora = values.pop("lora", {})
-    if not isinstance(of_lora, Mapping):
-        message = f"expected options of LoRA such as {{r: 16}}, got {of_lora!r}"
-        raise InputError(message, key="trainer.kwargs.lora")
-    return values | {f"lora.{name}": value for name, value in of_lora.items()}
+    for part, example in _PARTS.items():
+        of_part = values.pop(part, {})
+        if not isinstance(of_part, Mapping):
+            message = f"expected options such as {example}, got {of_part!r}"
+            raise InputError(message, key=f"trainer.kwargs.{part}")
+        values |= {f"{part}.{name}": value for name, value in of_part.items()}
+    return values
 
 
 def find_task(environment: EnvironmentSpec) -> Task:

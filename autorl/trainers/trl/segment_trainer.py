@@ -71,8 +71,9 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         settings: Settings,
         segment: Segment,
         report: Callable[[Report], None],
+        earlier: Path | None = None,
     ) -> None:
-        super().__init__(trainer, segment, report, trainer.title, settings.values)
+        super().__init__(trainer, segment, report, trainer.title, settings.values, earlier)
         self.settings = settings
         self.count: int = settings.values.get(PROCESSES, 1)
 
@@ -167,9 +168,11 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             values["reward_funcs"] = [_together(self.reward)]
         if adapter is not None and self.trainer.policies:
             nf4 = "lora.base" in self.values
-            values["model"] = load_policy(reference, nf4=True) if nf4 else self.reference
+            loaded = nf4 or self.earlier is not None
+            values["model"] = load_policy(reference, nf4=nf4) if loaded else self.reference
             # the base of the adapter, which stays as it is
-            self.reference = None
+            if self.earlier is None:
+                self.reference = None
         else:
             values["model"] = load_model(reference, method)
         # DPO and KTO take one; GRPO and RLOO load it from the path of the policy
@@ -199,7 +202,7 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             rows = len(values["train_dataset"])
             message = f"{limit} leaves none of the {rows} rows to train on"
             raise InputError(message, key="max_length")
-        _check_reference(self.trl, self.reference, method)
+        _check_reference(self.trl, self.reference_hash, method)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:
         self.begun = True
@@ -380,15 +383,15 @@ def _check_world(joined: int, wanted: int) -> None:
         raise InputError(message, key=f"trainer.kwargs.{PROCESSES}")
 
 
-def _check_reference(trainer: Trainer, reference: PreTrainedModel, method: Method) -> None:
-    """Check that TRL measures KL to the task's reference policy.
+def _check_reference(trainer: Trainer, reference: str, method: Method) -> None:
+    """Check that TRL measures KL to the reference policy of this hash.
 
     The trap it sets: it loads the reference policy from wherever the model says it came from.
     """
     loaded = getattr(trainer, "ref_model", None)
     if loaded is None or method.data == "ranking":
         return
-    if weights_hash(trainer.accelerator.unwrap_model(loaded)) != weights_hash(reference):
+    if weights_hash(trainer.accelerator.unwrap_model(loaded)) != reference:
         raise RuntimeError(
             "the reference policy TRL loaded is not the task's: KL would be measured against "
             "another"
