@@ -4,6 +4,7 @@ verl and OpenRLHF need GPUs: their place is taken by a script that prints lines 
 command line is run for real, offline, on a tiny model.
 """
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -33,13 +34,21 @@ for step in range(1, int(arguments["trainer.total_training_steps"]) + 1):
     print("\\x1b[36m(TaskRunner pid=77)\\x1b[0m " + line)
 """
 _OPENRLHF = """
-import sys
-assert sys.argv[sys.argv.index("--train.seed") + 1] == "5"
-steps = int(sys.argv[sys.argv.index("--data.max_samples") + 1]) // 256
-for step in range(1, steps + 1):
+import pathlib, sys
+def said(name):
+    return sys.argv[sys.argv.index("--" + name) + 1]
+assert said("train.seed") == "5" and "--ckpt.load_enable" in sys.argv and said("ckpt.max_num") == "1"
+place, batches = pathlib.Path(said("ckpt.path"), "_actor"), int(said("data.max_samples")) // 256
+begun = [int(path.name[11:]) for path in place.glob("global_step*")]
+steps = int(said("train.num_episodes")) * batches
+for step in range(max(begun, default=0) + 1, steps + 1):
     head = "(PPOTrainer pid=9) INFO 11-03 09:15:27 ppo_trainer.py:547]"
     print(head, f"Global step {step}: {{'reward': {step / 10}, 'kl': 0.02, 'response_length': 88.0, 'return': 0.1}}")
-    if step % 4 == 0:
+    if step % int(said("ckpt.save_steps")) == 0:
+        for old in place.glob("global_step*"):
+            old.rmdir()
+        (place / f"global_step{step}").mkdir(parents=True)
+    if step % int(said("eval.steps")) == 0:
         accuracy = {"eval_default_pass1": step / 100}
         print(head, f"Evaluation completed in 9s, global_step {step}, eval_metrics: {accuracy}")
 """
@@ -67,9 +76,17 @@ def shown(outcome, *names):
     return [(report.step, *(report.metrics[name] for name in names)) for report in reports]
 
 
-def run(spec, trainer, until, evaluate_at, config=None):
+def run(spec, trainer, until, evaluate_at, config=None, *folder, **more):
     environment, config = spec.environment.resolve(), config or spec.search_space.default()
-    return train(segment(trainer, environment, config, until, evaluate_at=evaluate_at, seed=5))
+    more |= {"evaluate_at": evaluate_at, "seed": 5}
+    return train(segment(trainer, environment, config, until, *folder, **more))
+
+
+def continued(spec, trainer, middle, until, folder, config=None):
+    """A run that is cut in the middle: both outcomes."""
+    first = run(spec, trainer, middle, (middle,), config, folder / "first", horizon=until)
+    more = {"parent": first.checkpoint, "start": middle, "horizon": until}
+    return first, run(spec, trainer, until, (until,), config, folder / "rest", **more)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -93,7 +110,7 @@ def test_a_study_file_of_our_own_trainers_is_accepted(path):
 
 
 def test_there_is_a_study_file_for_each_of_them():
-    assert {path.stem for path in FILES} >= {"trl-dpo", "verl-grpo", "openrlhf-ppo"}
+    assert {path.stem for path in FILES} >= {"trl-dpo", "trl-grpo", "verl-grpo", "openrlhf-ppo"}
 
 
 def test_verl_gives_a_curve_of_its_validation_accuracy(tmp_path):
@@ -110,34 +127,38 @@ def openrlhf(tmp_path):
     return faked("openrlhf-ppo", tmp_path, _OPENRLHF, "openrlhf.cli.train_ppo_ray")
 
 
-def test_openrlhf_gives_what_it_evaluated_last(openrlhf):
-    outcome = run(*openrlhf, 2048, (2048,))
-    last = (2048, 0.08, 0.8, 0.02, 88.0)
-    assert shown(outcome, "held_out", "reward", "kl", "length") == [last]
-
-
-def test_openrlhf_counts_batches_and_the_study_prompts(openrlhf):
+def test_openrlhf_counts_batches_and_the_study_episodes(openrlhf):
     spec, trainer = openrlhf
-    assert spec.evaluation_steps == (2048, 4096, 6144, 8192)
-    outcome = run(spec, trainer, 8192, spec.evaluation_steps)
-    curve = [(2048, 0.08, 0.8), (4096, 0.16, 1.6), (6144, 0.24, 2.4), (8192, 0.32, 3.2)]
+    assert spec.evaluation_steps == (1, 2, 3, 4)
+    outcome = run(spec, trainer, 4, spec.evaluation_steps)
+    curve = [(1, 0.08, 0.8), (2, 0.16, 1.6), (3, 0.24, 2.4), (4, 0.32, 3.2)]
     assert shown(outcome, "held_out", "reward") == curve
-    unscaled = {**trainer.kwargs["metrics"]}
-    del unscaled["step_scale"]
-    kwargs = FrozenMap({**trainer.kwargs, "metrics": FrozenMap(unscaled)})
+    assert outcome.reports[-1].metrics.items() >= {"kl": 0.02, "length": 88.0}.items()
+    scaled = {**trainer.kwargs["metrics"], "step_scale": 1 / 256}
+    kwargs = FrozenMap({**trainer.kwargs, "metrics": FrozenMap(scaled)})
     wrong = replace(trainer, kwargs=kwargs)
-    with pytest.raises(RuntimeError, match=r"the last record is of step 32 of 8192.*`step_scale`"):
-        run(spec, wrong, 8192, spec.evaluation_steps)
-    assert run(spec, wrong, 8192, (8192,)).reports[0].metrics["held_out"] == 0.32
+    with pytest.raises(RuntimeError, match=r"the last record is of step 0.125 of 4.*`step_scale`"):
+        run(spec, wrong, 4, spec.evaluation_steps)
+    assert run(spec, wrong, 4, (4,)).reports[0].metrics["held_out"] == 0.32
 
 
-_CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_pin_memory False --max_length 32"
+def test_openrlhf_goes_on_in_the_folder_it_saves_in(openrlhf, tmp_path):
+    first, rest = continued(*openrlhf, 2, 4, tmp_path)
+    assert shown(first, "held_out") + shown(rest, "held_out") == [(2, 0.16), (4, 0.32)]
+    saved = [list(Path(it.checkpoint.path).rglob("global_step*")) for it in (first, rest)]
+    assert [[path.name for path in paths] for paths in saved] == [
+        ["global_step16"],
+        ["global_step32"],
+    ]
 
 
-@pytest.mark.slow
-@pytest.mark.cpu_seconds(400)
-def test_the_command_line_of_trl_for_real(tmp_path):
-    """`trl dpo` from local folders without a network; another learning rate gives another result."""
+_CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_pin_memory False"
+_REWARD = "def of_c(completions, **rest):\n    return [text.count('c') for text in completions]\n"
+
+
+@pytest.fixture
+def trl(tmp_path):
+    """A study of TRL's command line with a tiny model and local data, without a network."""
     pytest.importorskip("trl", reason='needs "autorl[rlhf]"')
     from rlhf_support import LETTERS, save, write_policy
 
@@ -151,20 +172,59 @@ def test_the_command_line_of_trl_for_real(tmp_path):
     ]
     for split in ("train", "test"):
         save(data / f"{split}.jsonl", rows)
-    spec, trainer = study("trl-dpo", tmp_path)
-    command = trainer.kwargs["command"].replace("Qwen/Qwen2.5-0.5B-Instruct", str(model))
-    command = command.replace("trl-lib/ultrafeedback_binarized", str(data)).replace(
-        "trl dpo", f"{program} dpo {_CPU}", 1
-    )
+    (tmp_path / "own_reward.py").write_text(_REWARD)
     offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     offline["HF_DATASETS_CACHE"] = str(tmp_path / "cache")
-    _, trainer = study("trl-dpo", tmp_path, command=command, environment_variables=offline)
+
+    def made(name, *changes):
+        spec, trainer = study(name, tmp_path)
+        command = trainer.kwargs["command"]
+        method = name.removeprefix("trl-")
+        for old, new in (
+            ("Qwen/Qwen2.5-0.5B-Instruct", str(model)),
+            (f"trl {method}", f"{program} {method} {_CPU}"),
+            *changes,
+        ):
+            assert old in command
+            command = command.replace(old, new, 1)
+        command = re.sub("trl-lib/\\S+", str(data), command)
+        _, trainer = study(name, tmp_path, command=command, environment_variables=offline)
+        return spec, trainer
+
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(400)
+def test_dpo_by_the_command_line_of_trl(trl, tmp_path):
+    """It learns that c is better than x, goes on from its checkpoint, and leaves a model."""
+    from transformers import AutoModelForCausalLM
+
+    spec, trainer = trl("trl-dpo", ("--eval_steps 100", "--eval_steps 4 --max_length 32"))
     config = {**spec.search_space.default(), "learning_rate": 1e-2}
     config["per_device_train_batch_size"] = 8
-    outcome = run(spec, trainer, 8, (4, 8), config)
-    assert outcome.status == Status.DONE
-    assert [report.step for report in outcome.reports] == [4, 8]
-    first, last = (report.metrics for report in outcome.reports)
-    assert set(last) == {"pair_accuracy", "pair_margin", "eval_loss"}
-    assert last["pair_margin"] > first["pair_margin"] > 0, "it learns that c is better than x"
-    assert last["eval_loss"] < 0.69
+    whole = run(spec, trainer, 8, (4, 8), config)
+    margins = shown(whole, "pair_margin")
+    assert set(whole.reports[-1].metrics) == {"pair_accuracy", "pair_margin", "eval_loss"}
+    assert margins[1][1] > margins[0][1] > 0
+    assert whole.reports[-1].metrics["eval_loss"] < 0.69
+    first, rest = continued(spec, trainer, 4, 8, tmp_path, config)
+    assert shown(first, "pair_margin") + shown(rest, "pair_margin") == margins
+    assert AutoModelForCausalLM.from_pretrained(rest.checkpoint.path).num_parameters() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(400)
+def test_grpo_by_the_command_line_of_trl(trl, tmp_path):
+    changes = (
+        ("accuracy_reward", "own_reward.of_c"),
+        ("--eval_steps 50", "--eval_steps 2"),
+        ("--max_completion_length 512", "--max_completion_length 4"),
+    )
+    spec, trainer = trl("trl-grpo", *changes)
+    whole = run(spec, trainer, 4, (2, 4))
+    metrics = whole.reports[-1].metrics
+    assert set(metrics) == {"accuracy", "train_reward", "length", "entropy", "tokens"}
+    first, rest = continued(spec, trainer, 2, 4, tmp_path)
+    counted = shown(first, "tokens", "accuracy") + shown(rest, "tokens", "accuracy")
+    assert counted == shown(whole, "tokens", "accuracy")
