@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autorl.study import Result, Study
     from autorl.study.building import build_landscape
     from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
+    from autorl.study.judging.calls import judge, repeated
     from autorl.study.tuner import Finished, Trial, Tuner, Waiting, tune
     from autorl.trainers.live_trial import LiveTrial, TrialStopped
 
@@ -46,8 +47,10 @@ _HOME = {
     "Tuner": "autorl.study.tuner",
     "Waiting": "autorl.study.tuner",
     "build_landscape": "autorl.study.building",
+    "judge": "autorl.study.judging.calls",
     "load_landscape": "autorl.landscapes",
     "load_space": "autorl.space",
+    "repeated": "autorl.study.judging.calls",
     "tune": "autorl.study.tuner",
 }
 __all__ = [
@@ -72,8 +75,10 @@ __all__ = [
     "Tuner",
     "Waiting",
     "build_landscape",
+    "judge",
     "load_landscape",
     "load_space",
+    "repeated",
     "tune",
 ]
 

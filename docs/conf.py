@@ -44,6 +44,7 @@ NAVIGATION = {
     "Begin": [
         "own-environment",
         "command",
+        "judge",
         "protocol",
         "embedding",
         "for-programs",

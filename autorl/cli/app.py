@@ -64,6 +64,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "export": "autorl.cli.export:export",
         "report": "autorl.cli.report:report",
     },
+    "An edit": _of("judge", "judge", "ledger", "noise"),
     "More": {
         "play": "autorl.cli.play:play",
         "test": "autorl.cli.held_out:on_test_seeds",

@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from autorl import executors
 from autorl.core.types import AutorlError, Executor, InputError
 from autorl.executors.shared import SharedExecutor, StudyView, load_apart
+from autorl.executors.worker import Load
+from autorl.store import Store
 from autorl.store.checkpoints import driving
 from autorl.study.results.result import Result
 from autorl.study.setup import (
@@ -210,7 +212,7 @@ def run_together(
     check_shareable(specs)
     shared = SharedExecutor()
     try:
-        views = _views(shared, studies, shared_workers(specs, workers))
+        views = views_of(shared, studies, shared_workers(specs, workers))
         sharers = [_Sharer(study, view) for study, view in zip(studies, views, strict=True)]
         for sharer in sharers:
             sharer.begin()
@@ -274,7 +276,15 @@ class _Sharer:
             self._view.close()
 
 
-def _views(shared: SharedExecutor, studies: Sequence[Study], workers: int) -> list[StudyView]:
+class Served(Protocol):
+    """Describes what shares workers: a study, or the runs of one configuration."""
+
+    spec: Spec
+    store: Store
+    load: Load
+
+
+def views_of(shared: SharedExecutor, studies: Sequence[Served], workers: int) -> list[StudyView]:
     """Make the executors that the studies need, and each study's view."""
     needed = [backend_of(study.spec) for study in studies]
     # One fork server imports for all: it is started with the modules of every study.

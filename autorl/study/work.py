@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autorl.core.plain_text import LONGEST_MESSAGE, one_line, shortened
@@ -428,6 +428,11 @@ class Work:
         outcomes = list(filter(None, self._walk(proposal, seed, end)))
         curve = self._join(SegmentId(proposal, seed), outcomes)
         return self._judge.value(seed, curve, outcomes[-1].message)
+
+    @property
+    def outcomes(self) -> Mapping[SegmentId, Outcome]:
+        """How each segment ended, of those that have."""
+        return self._outcomes
 
     def outcome_of(self, segment: SegmentId) -> Outcome | None:
         """Return how a segment ended.

@@ -221,6 +221,7 @@ class Options:
     config_file: Annotated[Literal["yaml", "json"] | None, "yaml or json"] = None
     seed_flag: Text = None
     steps_flag: Text = None
+    own_steps: bool = False
     checkpoint_flag: Text = None
     save_flag: Text = None
     saves_in: OwnPath = None
@@ -251,6 +252,7 @@ class CommandTrainer(UserTrainer):
             passing flags.
         seed_flag, steps_flag: flags that get the seed and `until`, if the command does not name
             `{seed}` and `{until}`.
+        own_steps: the command has its number of steps from elsewhere, and is told none.
         checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save
             in, if there is one.
         saves_in: a folder, in the segment's, that the program saves in and resumes from; it is
@@ -295,6 +297,8 @@ class CommandTrainer(UserTrainer):
             ("seed", "seed_flag", "seed"),
             ("until", "steps_flag", "number of steps"),
         ):
+            if name == "until" and options.own_steps:
+                continue
             if name not in self.used and getattr(options, flag) is None:
                 raise InputError(
                     f"nothing tells the command its {what}: name {{{name}}} or set {flag}",

@@ -10,8 +10,8 @@ from cli_support import autorl
 from autorl.cli.app import LANDSCAPE, LIST, PRIOR, SECTIONS
 from autorl.cli.lazy import load, summary
 
-STUDY, MORE = SECTIONS.values()
-TABLES = {"": {**STUDY, **MORE}, "landscape ": LANDSCAPE, "prior ": PRIOR, "list ": LIST}
+STUDY, EDIT, MORE = SECTIONS.values()
+TABLES = {"": {**STUDY, **EDIT, **MORE}, "landscape ": LANDSCAPE, "prior ": PRIOR, "list ": LIST}
 ENTRIES = [
     pytest.param(name, target, id=f"{group}{name}")
     for group, table in TABLES.items()

@@ -1,0 +1,1 @@
+"""Judges edits, and remembers every judgement."""
