@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autorl.core.seeds import SeedPlan
     from autorl.core.types import AutorlError, Config, InputError, StudyError
     from autorl.landscapes import Landscape, load_landscape
+    from autorl.report.notebook import LiveProgress
     from autorl.space import Space, load_space
     from autorl.study import Result, Study
     from autorl.study.building import build_landscape
@@ -32,6 +33,7 @@ _HOME = {
     "Finished": "autorl.study.tuner",
     "InputError": "autorl.core.types",
     "Landscape": "autorl.landscapes",
+    "LiveProgress": "autorl.report.notebook",
     "LiveTrial": "autorl.trainers.live_trial",
     "ProposalInfo": "autorl.study.callbacks",
     "Result": "autorl.study",
@@ -60,6 +62,7 @@ __all__ = [
     "Finished",
     "InputError",
     "Landscape",
+    "LiveProgress",
     "LiveTrial",
     "ProposalInfo",
     "Result",

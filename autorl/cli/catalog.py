@@ -17,8 +17,8 @@ from autorl.cli.options import AsJson, print_answer
 from autorl.core.plain_values import plain
 from autorl.core.types import Config, InputError
 from autorl.report.table import columns, one_line
-from autorl.report.text import value_cells, value_text
-from autorl.space import Hyperparameter, Space, load_space
+from autorl.report.text import space_rules, space_table, value_cells
+from autorl.space import Space, load_space
 from autorl.space.yaml_format import space_names
 from autorl.trainers.registry import documentation
 
@@ -102,37 +102,11 @@ def spaces(
 
 def _space_text(space: Space, samples: Sequence[Config]) -> str:
     """Lay out the space as a table, its rules, and configurations drawn."""
-    rows = [
-        (
-            name,
-            parameter.type,
-            _domain(parameter),
-            # Choices have an order at most, no distances.
-            parameter.scale if parameter.numeric else "",
-            value_text(parameter.default),
-            "yes" if parameter.changeable else "",
-            space.conditions[name].text if name in space.conditions else "",
-        )
-        for name, parameter in space.hyperparameters.items()
-    ]
-    header = ("hyperparameter", "type", "domain", "scale", "default", "changeable", "active if")
-    blocks = [columns(header, rows, indent="")]
-    rules = [clause.describe() for clause in space.forbidden]
-    rules += [constraint.describe() for constraint in space.constraints]
-    if space.constants:
-        values = ", ".join(f"{name} = {value:g}" for name, value in space.constants.items())
-        rules.append(f"constants: {values}")
+    blocks = [columns(*space_table(space), indent="")]
+    rules = space_rules(space)
     if rules:
         blocks.append("\n".join(map(one_line, rules)))
     if samples:
         cells = [value_cells(config, space.names) for config in samples]
         blocks.append(columns(space.names, cells, indent=""))
     return "\n\n".join(blocks)
-
-
-def _domain(parameter: Hyperparameter) -> str:
-    if parameter.type == "constant":
-        return ""
-    if parameter.choices:
-        return ", ".join(value_text(choice) for choice in parameter.choices)
-    return f"{value_text(parameter.lower)} to {value_text(parameter.upper)}"

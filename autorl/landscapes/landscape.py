@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from autorl.core.plain_text import one_of, shown
+from autorl.core.shown import Shown
 from autorl.core.types import InputError
 from autorl.landscapes.benchmark import MIN_CORRELATION, LookUp, Replay, Surrogate
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
 
 
-class Landscape(Dataset):
+class Landscape(Dataset, Shown):
     """A landscape folder, opened for reading.
 
     `Dataset` says how its tables are read. It can also answer as a benchmark.

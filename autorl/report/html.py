@@ -115,11 +115,25 @@ def study_sections(
     return sections
 
 
+def study_blocks(view: StudyView) -> list[Block]:
+    """Make the parts of a study that are shown beside the code that runs it."""
+    result = view.found
+    blocks = [Text(about(view)), Bar(watched(view).budget_used), *result_blocks(view, result)]
+    return blocks if result is None else [*blocks, *_learning(view, result, view.trace)]
+
+
 def result_blocks(view: StudyView, result: Result | None) -> list[Block]:
     """Write the result of a study and its cautions."""
     if result is None:
         return [Headline("No proposal has been scored yet.")]
-    # The scores as `autorl tune` prints them, the number to report in large letters.
+    return [*result_scores(result), *(Text(text, "caution") for text in warnings(view))]
+
+
+def result_scores(result: Result) -> list[Block]:
+    """Write the scores as `autorl tune` prints them.
+
+    The number to report is in large letters.
+    """
     first, *scores = score_rows(result)
     blocks: list[Block] = [Headline(f"{first.note[:1].upper()}{first.note[1:]}.")]
     if result.test is not None:
@@ -137,8 +151,7 @@ def result_blocks(view: StudyView, result: Result | None) -> list[Block]:
         for name, value, interval, note in scores
     ]
     rows += [(name, "", text) for name, text in facts.items() if text]
-    cautions = [Text(text, "caution") for text in warnings(view)]
-    return [*blocks, Text(result.objective, "note"), Table((), rows), *cautions]
+    return [*blocks, Text(result.objective, "note"), Table((), rows)]
 
 
 def _progress(view: StudyView) -> list[Block]:

@@ -67,6 +67,12 @@ def landscape_html(data: Landscape) -> str:
     return page(manifest.id, manifest.description, sections)
 
 
+def landscape_blocks(data: Landscape) -> list[Block]:
+    """Make the parts that are shown beside the code that reads it."""
+    curves = _answered(data, "curves", "learning curves")
+    return [Text(data.manifest.description), *_best(data), _facts(data), *curves]
+
+
 def _facts(data: Landscape) -> Table:
     manifest = data.manifest
     roles = ", ".join(f"{len(seeds)} {role}" for role, seeds in manifest.seeds.items())

@@ -14,6 +14,7 @@ from autorl.core.plain_values import json_value, plain
 from autorl.core.types import NAMED, Config
 from autorl.optimizers.model_share import prior_text, share_dict, share_text
 from autorl.report.table import aligned, columns, one_line, table_of
+from autorl.space import Hyperparameter, Space
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
 from autorl.store.store import shown_folder
@@ -140,6 +141,43 @@ def value_text(value: object) -> str:
 def value_cells(values: Mapping[str, object], names: Iterable[str]) -> list[str]:
     """Write the values of some hyperparameters, empty for inactive ones."""
     return [value_text(values[name]) if name in values else "" for name in names]
+
+
+def space_table(space: Space) -> tuple[list[str], list[list[str]]]:
+    """Make header and rows of the hyperparameters of a space."""
+    rows = [
+        [
+            name,
+            item.type,
+            _domain(item),
+            # Choices have an order at most, no distances.
+            item.scale if item.numeric else "",
+            value_text(item.default),
+            "yes" if item.changeable else "",
+            space.conditions[name].text if name in space.conditions else "",
+        ]
+        for name, item in space.hyperparameters.items()
+    ]
+    header = ["hyperparameter", "type", "domain", "scale", "default", "changeable", "active if"]
+    return header, rows
+
+
+def space_rules(space: Space) -> list[str]:
+    """List the rules of a space, and the constants that they use."""
+    rules = [clause.describe() for clause in space.forbidden]
+    rules += [constraint.describe() for constraint in space.constraints]
+    if space.constants:
+        values = ", ".join(f"{name} = {value:g}" for name, value in space.constants.items())
+        rules.append(f"constants: {values}")
+    return rules
+
+
+def _domain(item: Hyperparameter) -> str:
+    if item.type == "constant":
+        return ""
+    if item.choices:
+        return ", ".join(value_text(choice) for choice in item.choices)
+    return f"{value_text(item.lower)} to {value_text(item.upper)}"
 
 
 def side_by_side(

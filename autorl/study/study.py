@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from autorl.core.garbage import collection_paused
 from autorl.core.plain_text import counted
 from autorl.core.seeds import FIRST_TEST_SEED, MOST_SEEDS
+from autorl.core.shown import Shown
 from autorl.core.signals import held
 from autorl.core.types import (
     Executor,
@@ -108,7 +109,7 @@ def _let_go_on_error(store: Store) -> Iterator[None]:
         raise
 
 
-class Study:
+class Study(Shown):
     """One study and its folder.
 
     Use `create`, `open` or `in_memory`, then `run` it, and `close` it.

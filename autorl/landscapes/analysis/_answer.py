@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.shown import Shown
 from autorl.landscapes.analysis.forest import Forest
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
@@ -18,7 +19,7 @@ _WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe 
 
 # No comparison: `==` of two tables is a table, not a truth value.
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(Shown):
     """The answer of an analysis.
 
     Attributes:

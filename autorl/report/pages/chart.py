@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.core.plain_text import number
+from autorl.core.shown import Shown
 from autorl.space import Hyperparameter
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -145,7 +146,7 @@ Mark: TypeAlias = Line | Bars | HeatMap | Spans
 
 
 @dataclass(frozen=True, eq=False)
-class Chart:
+class Chart(Shown):
     """A figure: title, text about the data, axes, and marks.
 
     The marks are lines, or one of another sort with lines on top.

@@ -13,13 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from html import escape
 from importlib.resources import files
 from typing import Any, ClassVar, TypeAlias
 
 from autorl.core.plain_text import printable
 from autorl.core.types import InputError
 from autorl.report.pages.chart import Chart
-from autorl.report.pages.vega import PALETTES, library, spec
+from autorl.report.pages.vega import PALETTES, library, picture, spec
 from autorl.store.outputs import MARK
 
 MANY_ROWS = 8
@@ -200,6 +201,21 @@ def parts(sections: Sequence[Section]) -> list[tuple[str, str, str, str]]:
     ]
     texts = ((place, kind, printable(html)) for place, kind, html in written)
     return [(place, kind, _hash(html)[:12], html) for place, kind, html in texts]
+
+
+def fragment(blocks: Iterable[Block]) -> str:
+    """Write blocks without script and style, charts as pictures."""
+    return printable("".join(map(_still, blocks)))
+
+
+def _still(block: Block) -> str:
+    if isinstance(block, Row):
+        return "".join(map(_still, block.blocks))
+    if not isinstance(block, Figure):
+        return str(_template().block(block))
+    drawn = base64.b64encode(picture(block.chart, ".svg")).decode()
+    notes = "".join(map(_still, (Text(f"{note}.", "note") for note in block.notes)))
+    return f'<p><img alt="{escape(block.chart.title)}" src="data:image/svg+xml;base64,{drawn}"></p>{notes}'
 
 
 def tried(make: Callable[[], Iterable[Block]], name: str) -> list[Block]:

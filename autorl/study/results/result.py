@@ -15,6 +15,7 @@ import numpy as np
 
 from autorl.core.plain_text import all_counted, counted, number, printable
 from autorl.core.plain_values import plain
+from autorl.core.shown import Shown
 from autorl.core.types import NAMED, Incumbent, ProposalId, SearchEnd, SegmentId, Status, StudyError
 from autorl.optimizers.model_share import NO_SHARE, ModelShare, PriorUse
 from autorl.statistics import iqm
@@ -170,7 +171,7 @@ class Volumes:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Shown):
     """The result a study has come to.
 
     Attributes:
