@@ -29,7 +29,6 @@ _BOUNDS = {
     "maximum": "at most {:,}",
     "exclusiveMaximum": "below {:,}",
 }
-_NAMES = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _MOST_SHOWN = 10**15  # a larger bound is that of a file format
 
 
@@ -100,55 +99,28 @@ class _Writer(GenerateJsonSchema):
     def dataclass_schema(self, schema: Any) -> Json:
         return _told(super().dataclass_schema(schema), schema["cls"])
 
-    def str_schema(self, schema: Any) -> Json:
-        text = super().str_schema(schema)
-        if "pattern" in text:  # Rust's ends of a text are not those of JavaScript
-            text["pattern"] = text["pattern"].replace(r"\A", "^").replace(r"\z", "$")
-        return text
-
     def tuple_schema(self, schema: Any) -> Json:
         items = super().tuple_schema(schema)
         if "prefixItems" in items:
             items |= {"items": items.pop("prefixItems"), "additionalItems": False}
         return items
 
-    def get_title_from_name(self, name: str) -> str:
-        return name
-
-    def default_schema(self, schema: Any) -> Json:
-        written = super().default_schema(schema)
-        # That of a section is said by its keys.
-        if isinstance(written.get("default"), dict) and written["default"]:
-            del written["default"]
-        return written
-
 
 def _told(written: Json, cls: type) -> Json:
     said = sentences(cls)
-    properties = written["properties"] = _renamed(written.get("properties", {}))
-    for name, value in properties.items():
+    for name, value in written.get("properties", {}).items():
+        if isinstance(value.get("default"), dict):  # that of a section is said by its keys
+            del value["default"]
         if name in said:
             value["description"] = described(value, said[name])
-    about = inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0]
-    written.pop("title", None)
-    written.pop("description", None)
-    if cls.__dict__.get("__doc__"):
-        written["description"] = _in_one_line(about)
+    if cls.__doc__:
+        written["description"] = _in_one_line(cls.__doc__.split("\n\n")[0])
     one_of = getattr(cls, "one_of", ())
     if one_of:
         written["oneOf"] = [
             {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in one_of
         ]
     return written
-
-
-def _renamed(written: Any) -> Any:
-    """Give bounds behind a validator their names."""
-    if isinstance(written, list):
-        return [_renamed(part) for part in written]
-    if not isinstance(written, dict):
-        return written
-    return {_NAMES.get(key, key): _renamed(value) for key, value in written.items()}
 
 
 def described(value: Json, text: str) -> str:

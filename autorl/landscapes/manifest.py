@@ -44,8 +44,8 @@ FileName: TypeAlias = Annotated[
     Field(
         strict=True,
         pattern=(
-            r"\A(space\.yaml|(configs|runs|segments)\.parquet|"
-            r"evals/part-[0-9]{5,9}\.parquet)\z"  # the end in pydantic's (Rust's) expressions
+            # To pydantic (Rust) these are the ends of the text, not of a line.
+            r"^(space\.yaml|(configs|runs|segments)\.parquet|evals/part-[0-9]{5,9}\.parquet)$"
         ),
     ),
 ]

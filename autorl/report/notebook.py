@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from autorl.core.plain_text import counted, number
-from autorl.core.types import InputError
 from autorl.landscapes.analysis import Answer, chart_of
 from autorl.landscapes.landscape import Landscape
 from autorl.report.html import result_scores, study_blocks
@@ -84,17 +83,11 @@ def _(chart: Chart) -> list[Block]:
 
 
 class LiveProgress:
-    """Shows in a notebook how far a study is: `tune(..., progress=LiveProgress())`.
-
-    Raises:
-        InputError: IPython is not installed.
-    """
+    """Shows in a notebook how far a study is: `tune(..., progress=LiveProgress())`."""
 
     def __init__(self) -> None:
-        try:
-            self._display: Any = import_module("IPython.display")
-        except ImportError:
-            raise InputError("IPython is not installed", key="LiveProgress") from None
+        # The notebook brings it.
+        self._display: Any = import_module("IPython.display")
         self._handle: Any = None
         self._shown = ""
 

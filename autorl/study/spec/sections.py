@@ -74,16 +74,17 @@ MOST_RUNS = 10**9
 _MOST_THINGS = 1_000_000  # evaluations, proposals, workers: each has an entry in memory
 _MOST_STEPS = 10**15  # SQLite stores whole numbers below 2**63
 
-Count = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_THINGS)]
-Steps = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_STEPS)]
-Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=_MOST_THINGS)]
-StudySeed = Annotated[int, BeforeValidator(_integral), Field(ge=0, lt=2**63)]
+# Behind the bounds in the list, before them in time: pydantic then knows of both.
+_Whole = BeforeValidator(_integral)
+_Real = BeforeValidator(_number)
+Count = Annotated[int, Field(ge=1, le=_MOST_THINGS), _Whole]
+Steps = Annotated[int, Field(ge=1, le=_MOST_STEPS), _Whole]
+Whole = Annotated[int, Field(ge=0, le=_MOST_THINGS), _Whole]
+StudySeed = Annotated[int, Field(ge=0, lt=2**63), _Whole]
 # pydantic would take the text "yes" for true.
 Flag = Annotated[bool, Field(strict=True)]
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Positive = Annotated[
-    float, BeforeValidator(_number), Field(gt=0, le=MOST_RUNS, allow_inf_nan=False)
-]
+Number = Annotated[float, Field(allow_inf_nan=False), _Real]
+Positive = Annotated[float, Field(gt=0, le=MOST_RUNS, allow_inf_nan=False), _Real]
 
 
 Name = Annotated[str, Field(min_length=1, max_length=64)]
@@ -249,7 +250,7 @@ class ResourcesSection(Section):
 
     cpu: Positive | None = None
     """Cores, a part of one too. Above 1 they are the threads its libraries may start."""
-    gpu: Annotated[Number, Field(ge=0, le=_MOST_THINGS)] | None = None
+    gpu: Annotated[float, Field(ge=0, le=_MOST_THINGS, allow_inf_nan=False), _Real] | None = None
     """GPUs of one host: a share of one, or a whole number."""
     memory_gb: Positive | None = None
     """Memory in GiB, which decides how many segments run at once; `limits` ends one for it."""
@@ -360,7 +361,7 @@ class FidelitySection(Section):
 
     It is also the horizon of schedules.
     """
-    evaluations: Annotated[Count, Field(le=100_000)] = 10
+    evaluations: Annotated[int, Field(ge=1, le=100_000), _Whole] = 10
     """Equally spaced evaluations of a full run."""
     episodes: Count = 32
     """Episodes of each evaluation."""
@@ -416,9 +417,7 @@ class BudgetSection(Section):
 
     Charged when proposed.
     """
-    configurations: Annotated[int, BeforeValidator(_integral), Field(ge=1, le=MOST_RUNS)] | None = (
-        None
-    )
+    configurations: Annotated[int, Field(ge=1, le=MOST_RUNS), _Whole] | None = None
     """Proposals that start from scratch."""
     environment_steps: Steps | None = None
     """Tuning steps, charged when proposed."""
@@ -470,9 +469,9 @@ _Seeds: TypeAlias = list[
 
 class SeedsSection(Section):
     # `SeedPlan` checks what a list holds.
-    tuning: Annotated[Count, Field(le=MOST_SEEDS)] | _Seeds = 3
+    tuning: Annotated[int, Field(ge=1, le=MOST_SEEDS), _Whole] | _Seeds = 3
     """A count n (seeds 0..n-1) or a list."""
-    test: Annotated[Whole, Field(le=MOST_SEEDS)] | _Seeds = 10
+    test: Annotated[int, Field(ge=0, le=MOST_SEEDS), _Whole] | _Seeds = 10
     """A count m (seeds 100..100+m-1) or a list; disjoint from `tuning`."""
 
     def resolve(self) -> SeedPlan:
@@ -492,7 +491,7 @@ class EvaluationSection(Section):
     """
     max: Count | None = None
     """Racing, adaptive: seeds (pairs) of an incumbent; default all there are to tune with."""
-    share: Annotated[Number, Field(gt=0, le=0.5)] | None = None
+    share: Annotated[float, Field(gt=0, le=0.5), _Real] | None = None
     """Adaptive: part of the budget that gives the best few more seeds.
 
     Default 0.15, or what the optimizer says of its prior.
@@ -537,10 +536,7 @@ class ExecutorSection(Section):
     partition: str | None = None
     """Of the jobs; default the cluster's own."""
     time: Annotated[
-        int,
-        BeforeValidator(_integral),
-        BeforeValidator(_minutes, json_schema_input_type=_Time),
-        Field(ge=1),
+        int, Field(ge=1), _Whole, BeforeValidator(_minutes, json_schema_input_type=_Time)
     ] = 60
     """Of a job: minutes, or [days-]hours:minutes:seconds. A job that takes longer is lost."""
     batch: Count = 1
