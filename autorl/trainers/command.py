@@ -215,6 +215,7 @@ class Options:
     command: Annotated[
         str | tuple[str | float, ...], Field(min_length=1), "a command line or a list of its words"
     ]
+    python: Text = None
     arguments: Literal["flags", "none"] = "flags"
     style: Literal["kebab", "snake", "equals", "hydra"] = "kebab"
     booleans: Literal["value", "flag"] = "value"
@@ -243,6 +244,7 @@ class CommandTrainer(UserTrainer):
             folder), `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`, and `{name}`
             of any hyperparameter. For `torchrun` and `accelerate launch`: `{gpus}` of this host,
             `{nnodes}`, `{node_rank}`, `{master_addr}`, `{master_port}`.
+        python: the interpreter of `{python}`; default this one.
         arguments: `flags` appends every hyperparameter the command does not name; `none` does not.
         style: `kebab` --learning-rate 0.1 · `snake` --learning_rate 0.1 · `equals`
             --learning_rate=0.1 · `hydra` learning_rate=0.1. A list is one flag with several values
@@ -293,15 +295,15 @@ class CommandTrainer(UserTrainer):
         self.model_name = "model" if self.resumable else ""
         # For its errors, before anything trains: the values are taken again where the command runs.
         resolved_variables(options.environment_variables)
-        for name, flag, what in (
-            ("seed", "seed_flag", "seed"),
-            ("until", "steps_flag", "number of steps"),
+        for names, flag, what in (
+            (("seed",), "seed_flag", "seed"),
+            (("until", "length"), "steps_flag", "number of steps"),
         ):
-            if name == "until" and options.own_steps:
+            if flag == "steps_flag" and options.own_steps:
                 continue
-            if name not in self.used and getattr(options, flag) is None:
+            if self.used.isdisjoint(names) and getattr(options, flag) is None:
                 raise InputError(
-                    f"nothing tells the command its {what}: name {{{name}}} or set {flag}",
+                    f"nothing tells the command its {what}: name {{{names[0]}}} or set {flag}",
                     key="trainer.kwargs",
                 )
         if (options.config_file is None) != ("config_file" not in self.used):
@@ -424,7 +426,7 @@ class CommandTrainer(UserTrainer):
                 file.write_text(_document(options.config_file, plain(config)))
         filled = {
             **config,
-            "python": sys.executable,
+            "python": os.path.expanduser(options.python or sys.executable),
             "seed": segment.seed,
             "until": segment.until,
             "start": segment.start,

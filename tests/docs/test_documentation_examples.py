@@ -32,7 +32,13 @@ from autorl.study.tuner import read_study
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "search_spaces/*.md", "landscapes/*.md", "examples/**/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "search_spaces/*.md",
+        "landscapes/*.md",
+        "examples/**/*.md",
+    )
     for path in ROOT.glob(pattern)
 )
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
