@@ -13,7 +13,6 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,15 +21,7 @@ import autorl
 from autorl.core.masking import masked
 from autorl.core.shipped import shipped_folder
 from autorl.core.source_code import code_hash
-from autorl.core.types import (
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Resources,
-    StepUnit,
-    TrainerSpec,
-)
+from autorl.core.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 from autorl.population.variants import is_outside
 from autorl.trainers.costs import COMPILED, PYTHON, Machinery, agent_cost, language_model_cost
 from autorl.trainers.info import (
@@ -305,20 +296,6 @@ class TRLInfo(RLHFInfo):
         from autorl.trainers.trl.settings import DEFAULTS
 
         return DEFAULTS
-
-    def placed(self, trainer: TrainerSpec, needs: Resources) -> TrainerSpec:
-        """Replace the option `device`, and give each GPU a process."""
-        placed = super().placed(trainer, needs)
-        kwargs = {"processes": int(needs.gpu)} if needs.gpu > 1 else {}
-        return replace(placed, kwargs=FrozenMap({**kwargs, **placed.kwargs}))
-
-    def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
-        super().check_device(trainer, needs)
-        gpus = max(1, int(needs.gpu))
-        processes = trainer.kwargs.get("processes", gpus)
-        if needs.gpu and processes != gpus:
-            message = f"each process has a GPU of its own: expected {gpus}, got {processes!r}"
-            raise InputError(message, key="trainer.kwargs.processes")
 
     def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         from autorl.trainers.trl.arguments import trl_arguments

@@ -191,7 +191,7 @@ class TrainerInfo:
     def placed(self, trainer: TrainerSpec, needs: Resources) -> TrainerSpec:
         """Replace the option `device` of a trainer by a device.
 
-        A trainer without the option trains on the CPU.
+        A trainer without the option trains on the CPU. Each of several GPUs has a process.
         """
         device = self.device(needs)
         if device is None:
@@ -199,6 +199,8 @@ class TrainerInfo:
         kwargs = {name: value for name, value in trainer.kwargs.items() if name != "device"}
         if device == "cuda":
             kwargs["device"] = device
+        if device == "cuda" and needs.gpu > 1:
+            kwargs.setdefault("processes", int(needs.gpu))
         return replace(trainer, kwargs=FrozenMap(kwargs))
 
     def check_device(self, trainer: TrainerSpec, needs: Resources) -> None:
@@ -219,8 +221,6 @@ class TrainerInfo:
         if self.most_gpus == 0 and (needs.gpu or "device" in trainer.kwargs):
             where = "resources.gpu" if needs.gpu else key
             raise InputError(f"{trainer.name} trains on the CPU alone: leave this out", key=where)
-        if needs.nodes > 1:
-            raise InputError(f"{trainer.name} trains a segment on one host", key="resources.nodes")
         if needs.gpu > (self.most_gpus or 0):
             message = f"{trainer.name} trains a segment on one GPU, got {needs.gpu:g}"
             raise InputError(message, key="resources.gpu")
@@ -232,6 +232,10 @@ class TrainerInfo:
             )
         if stated == "cpu" and device == "cuda":
             raise InputError("`cpu` leaves the GPU of `resources` idle: leave one out", key=key)
+        gpus = max(1, int(needs.gpu))
+        if needs.gpu and trainer.kwargs.get("processes", gpus) != gpus:
+            message = f"each process has a GPU of its own: expected {gpus}"
+            raise InputError(message, key="trainer.kwargs.processes")
 
     def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         """Make what options name below `folder` absolute paths."""

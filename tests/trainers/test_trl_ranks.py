@@ -18,12 +18,13 @@ from rlhf_support import one_thread  # noqa: F401
 from segments import refusal, run, run_well, segment
 from trl import DPOConfig, DPOTrainer, GRPOTrainer
 
-from autorl.core.os_processes import descendants
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Resources, TrainerSpec
 from autorl.study import Study
 from autorl.study.spec import load_spec
 from autorl.testing.segments import Case, Runner, check_halves
 from autorl.trainers import load, registry
+from autorl.trainers.trl.methods import find
+from autorl.trainers.trl.settings import Settings
 from autorl.trainers.trl.trainer import TRLTrainer
 
 LETTERS = EnvironmentSpec("letters-goldproxy")
@@ -53,14 +54,20 @@ class DyingConfig(DPOConfig):
 
 
 class DyingTrainer(DPOTrainer):
-    """Ends rank 1 by a signal at its second step, once."""
+    """Ends rank 1 at its second step, once, and says who is left of it at the next try."""
 
     def training_step(self, *arguments):
         mark = Path(self.args.mark)
-        if self.args.process_index == 1 and self.state.global_step == 1 and not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), self.args.number)
-        return super().training_step(*arguments)
+        if self.args.process_index == 0 or self.state.global_step != 1:
+            return super().training_step(*arguments)
+        if mark.exists():
+            ranks = json.loads(mark.read_text())
+            mark.write_text(json.dumps([pid for pid in ranks if psutil.pid_exists(pid)]))
+            return super().training_step(*arguments)
+        mark.write_text(json.dumps([rank.pid for rank in psutil.Process().parent().children()]))
+        if not self.args.number:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        os.kill(os.getpid(), self.args.number)
 
 
 def small(trainer, environment, steps, **options):
@@ -109,15 +116,21 @@ def test_a_killed_rank_is_one_lost_segment_that_is_tried_again(tmp_path):
         "rank 1 of 2 ended with signal 9 (SIGKILL)"
     ]
     assert result.counts == {"scored": 1}
-    ranks = [psutil.Process(pid).cmdline() for pid in descendants(os.getpid())]
-    assert not [words for words in ranks if any("spawn_main" in word for word in words)]
+    assert json.loads((tmp_path / "mark").read_text()) == []
 
 
-def test_a_rank_that_ends_by_its_own_fault_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "kind", "message"),
+    [
+        (int(signal.SIGSEGV), "crash", "RuntimeError: rank 1 of 2 ended with signal 11 (SIGSEGV)"),
+        (0, "out_of_memory", "OutOfMemoryError: CUDA out of memory"),
+    ],
+)
+def test_a_segment_ends_as_the_first_of_its_ranks_did(number, kind, message, tmp_path):
     own = {"algorithm_class": "test_trl_ranks:DyingTrainer", "mark": str(tmp_path / "mark")}
-    outcome = run(small("trl/dpo", PAIRS, 3, **own, **TWO, number=int(signal.SIGSEGV)))
-    assert outcome.status.value == "crash"
-    assert outcome.message == "RuntimeError: rank 1 of 2 ended with signal 11 (SIGSEGV)"
+    outcome = run(small("trl/dpo", PAIRS, 3, **own, **TWO, number=number))
+    assert (outcome.status.value, outcome.message) == (kind, message)
+    assert not any(map(psutil.pid_exists, json.loads((tmp_path / "mark").read_text())))
 
 
 @pytest.mark.parametrize(("joined", "wanted"), [("2", 1), ("1", 2)])
@@ -131,43 +144,35 @@ def test_a_launcher_that_starts_another_number_is_an_error(joined, wanted, tmp_p
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        (
-            {"kwargs": {"processes": 3, **BATCH}},
-            "a batch of 16 cannot be divided among 3 processes",
-        ),
+        ({"kwargs": {"processes": 3, **BATCH}}, "a batch of 16 cannot be divided among 3"),
         ({"kwargs": {"processes": 0}}, "trainer.kwargs.processes"),
         ({"kwargs": {"fsdp": True, **TWO}}, "fsdp is for several GPUs: give segments them"),
         ({"kwargs": {"deepspeed": "zero2.json"}, "gpu": 2}, "DeepSpeed is not installed"),
         ({"space": {**RATE, "processes": {"choices": [1, 2]}}}, "is an option of the trainer"),
-        (
-            {"trainer": {"name": "trl/raft", "kwargs": TWO}},
-            "samples what it trains on in one process",
-        ),
-        ({"kwargs": TWO, "gpu": 4}, "each process has a GPU of its own: expected 4, got 2"),
+        ({"trainer": {"name": "trl/raft", "kwargs": TWO}}, "what it trains on in one process"),
+        ({"kwargs": TWO, "gpu": 4}, "each process has a GPU of its own: expected 4"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(section, message):
     gpu = section.pop("gpu", 0)
-    kwargs = section.pop("kwargs", {})
-    study = {"trainer": {"name": "trl/dpo", "kwargs": kwargs}, "environment": "letters-pairs"}
-    study |= {"space": RATE, "fidelity": {"steps": 8}, "budget": {"runs": 3}, **section}
-    assert message in str(refusal(study | ({"resources": {"gpu": gpu}} if gpu else {})))
+    study = {"trainer": {"name": "trl/dpo", "kwargs": section.pop("kwargs", {})}}
+    study |= {"environment": "letters-pairs", "space": RATE, "resources": {"gpu": gpu}}
+    study |= {"fidelity": {"steps": 8}, "budget": {"runs": 3}, **section}
+    assert message in str(refusal(study))
 
 
 def test_each_gpu_of_a_segment_has_a_process_and_the_dry_run_says_so():
     info = registry.info("trl/dpo")
-    placed = info.placed(TrainerSpec("trl/dpo"), Resources(gpu=2.0))
-    assert placed.kwargs == FrozenMap(device="cuda", processes=2)
-    assert info.placed(TrainerSpec("trl/dpo"), Resources(gpu=0.5)).kwargs == FrozenMap(
-        device="cuda"
-    )
-    said = load(TrainerSpec("trl/dpo", FrozenMap(TWO))).sizes(PAIRS, 16, ["beta"])
+    placed = [info.placed(TrainerSpec("trl/dpo"), Resources(gpu=gpu)).kwargs for gpu in (0.5, 2.0)]
+    assert placed == [FrozenMap(device="cuda"), FrozenMap(device="cuda", processes=2)]
+    said = load(TrainerSpec("trl/dpo", placed[1])).sizes(PAIRS, 16, ["beta"])
     assert said["a segment"] == "2 processes, among which a batch is divided"
 
 
-def test_sharding_is_passed_on_where_there_are_several_gpus():
-    options = {"device": "cuda", "fsdp": True, "fsdp_config": {"reshard_after_forward": True}}
-    spec = TrainerSpec("trl/dpo", FrozenMap({**BATCH, **TWO, **options}))
-    trainer = load(spec)
-    trainer.check(PAIRS, ["beta"])
-    trainer.check_configuration(Config(beta=0.1))
+def test_a_batch_is_divided_and_sharding_passed_on_where_processes_are_joined():
+    values = {**BATCH, **TWO, "fsdp": True, "bf16": False, "use_cpu": True}
+    load(TrainerSpec("trl/dpo", FrozenMap(device="cuda", **values))).check(PAIRS, ["beta"])
+    settings = Settings(find("dpo"), values, {})
+    for joined, batch in ((True, 8), (False, 16)):
+        arguments = settings.arguments(0, 1, "unused", 2, cuda=True, joined=joined)
+        assert (bool(arguments.fsdp), arguments.per_device_train_batch_size) == (joined, batch)

@@ -139,9 +139,7 @@ def _refusal(method: Method, name: str, value: object) -> str:
     return ""
 
 
-def check_hyperparameters(
-    method: Method, names: Collection[str], *, cuda: bool = False, joined: bool = False
-) -> None:
+def check_hyperparameters(method: Method, names: Collection[str], *, gpus: int = 0) -> None:
     """Raise `InputError` for names that no space can have.
 
     TRL does not have them, or they are the study's.
@@ -149,8 +147,7 @@ def check_hyperparameters(
     Args:
         method: of the trainer.
         names: of hyperparameters.
-        cuda: whether a segment has a GPU.
-        joined: whether it has several processes.
+        gpus: that a segment has.
     """
     _, config_class = method.classes()
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
@@ -162,11 +159,11 @@ def check_hyperparameters(
         base = base_name(name)
         if base in _RESERVED:
             reason = f"is set by the study or the task, not by the space of trl/{method.name}"
-        elif base in DISTRIBUTED and not (cuda and joined):  # accelerate ignores them on a CPU
+        elif base in DISTRIBUTED and gpus < 2:  # accelerate ignores them on a CPU
             reason = f"{base} is for several GPUs: give segments them, `resources: {{gpu: 2}}`"
         elif method.sampled and _OF_DATA.match(base):
             reason = f"is for data: trl/{method.name} samples what it trains on"
-        elif base in CPU and not cuda:
+        elif base in CPU and not gpus:
             reason = f"{base} is for a GPU: give segments one, `resources: {{gpu: 1}}`"
         elif base not in allowed:
             no_field = f"; TRL's {config_class.__name__} has no such field"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -119,10 +119,8 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
         saved = Path(folder) / f"checkpoint-{step}"
         # every rank has its streams in the checkpoint
         self.trl.accelerator.wait_for_everyone()
-        first = self.trl.accelerator.is_main_process
-        return self.ended(
-            step, self.applied or {}, lambda: self.save(step, saved) if first else None
-        )
+        save = self.save if self.trl.accelerator.is_main_process else lambda *_: None
+        return self.ended(step, self.applied or {}, lambda: save(step, saved))
 
     def evaluate(self, reached: int) -> bool:
         """Measure on rank 0, while the others wait for what it decides."""
@@ -327,12 +325,7 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
 def _together(reward: CountedReward) -> Callable[..., list[float]]:
     """Score the completions of all ranks on rank 0, as one batch."""
 
-    def score(
-        prompts: Sequence[str],
-        completions: Sequence[str],
-        completion_ids: Sequence[Any] = (),
-        **rest: object,
-    ) -> list[float]:
+    def score(prompts: Any, completions: Any, completion_ids: Any = (), **rest: Any) -> list[float]:
         parts = gather_object([(prompts, completions, completion_ids)])
         rank = PartialState().process_index
         rewards: list[list[float]] = [[]]

@@ -124,8 +124,8 @@ class TRLTrainer(RLHFTrainer):
 
     def check_names(self, names: Collection[str]) -> None:
         of_method = [name for name in names if not name.startswith(_FIRST)]
-        cuda = self.device == "cuda"
-        check_hyperparameters(self.method, of_method, cuda=cuda, joined=self.processes > 1)
+        gpus = self.processes if self.device == "cuda" else 0
+        check_hyperparameters(self.method, of_method, gpus=gpus)
 
     def check_values(self, config: Config) -> None:
         check_values(self.method, self.defaults, config)
@@ -148,10 +148,10 @@ class TRLTrainer(RLHFTrainer):
         self, environment: EnvironmentSpec, episodes: int, hyperparameters: Collection[str]
     ) -> Mapping[str, str]:
         """Say also how many processes a segment has."""
-        sizes = super().sizes(environment, episodes, hyperparameters)
-        if self.processes == 1:
-            return sizes
-        return {**sizes, "a segment": f"{self.processes} processes, among which a batch is divided"}
+        sizes = dict(super().sizes(environment, episodes, hyperparameters))
+        if self.processes > 1:
+            sizes["a segment"] = f"{self.processes} processes, among which a batch is divided"
+        return sizes
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return where the batch of completions of `step` is used up.
@@ -171,8 +171,7 @@ class TRLTrainer(RLHFTrainer):
                 return train(segment, str(folder), report)
             from autorl.trainers.trl import ranks
 
-            together = ranks.Together(self.processes, self.device == "cuda", train)
-            return ranks.train(together, segment, report)
+            return ranks.train(segment, str(folder), report, train, self.processes)
 
     def train_here(
         self,
