@@ -97,8 +97,8 @@ class TRLTrainer(RLHFTrainer):
         ):
             message = f"expected trl/..., a trainer of whole policies, got {name!r}"
             raise InputError(message, key="first.trainer")
-        device = {key: value for key, value in self.kwargs.items() if key == "device"}
-        return TRLTrainer(TrainerSpec(name, FrozenMap(device))), steps, Config(values)
+        placed = {key: self.kwargs[key] for key in ("device", PROCESSES) if key in self.kwargs}
+        return TRLTrainer(TrainerSpec(name, FrozenMap(placed))), steps, Config(values)
 
     @property
     def preload(self) -> tuple[str, ...]:
