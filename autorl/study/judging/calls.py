@@ -20,7 +20,6 @@ from autorl.statistics.evaluation import Racing, SeedValue
 from autorl.statistics.verdict import Array
 from autorl.study.judging.book import read_lines
 from autorl.study.judging.judgement import Judgement, Terms, judge_on
-from autorl.study.spec.arguments import check_direction
 from autorl.trainers.user_code import metric_value
 
 _HELD_OUT = 1_000  # the first held-out seed
@@ -54,7 +53,6 @@ def judge(
     Raises:
         InputError: an argument is wrong, or a score is no number.
     """
-    check_direction(direction)
     terms = Terms(min_effect, max_runs, max_hours, direction=direction)
     return judge_on(_Calls((baseline, edit), terms.sign, out), terms)
 
@@ -184,7 +182,6 @@ def repeated(
     Raises:
         InputError: there is no such rule, or no number of seeds.
     """
-    check_direction(direction)
     count = most if seeds == "adaptive" else seeds
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from autorl.core import seeds as streams
-from autorl.core.plain_text import counted, number
+from autorl.core.plain_text import counted, number, shown
 from autorl.core.types import InputError, SeedRole
 from autorl.statistics import difference_interval, verdict
 from autorl.statistics.verdict import FAILED, LOOKS, OPEN, PASSED, SCREEN, Array
@@ -73,6 +73,10 @@ class Terms:
         if not 0 <= self.min_effect < float("inf"):
             message = f"expected a gain of at least 0, got {self.min_effect:g}"
             raise InputError(message, key="--min-effect")
+        if self.direction not in ("maximize", "minimize"):
+            raise InputError(
+                f"expected maximize or minimize, got {shown(self.direction)}", key="direction"
+            )
         if self.max_runs < SCREEN[0]:
             raise InputError(
                 f"expected at least {SCREEN[0]}, got {self.max_runs}", key="--max-runs"
