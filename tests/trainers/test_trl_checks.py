@@ -331,10 +331,10 @@ def test_a_choice_that_is_only_wrong_beside_others_is_judged_beside_those_of_its
     study(space={"hyperparameters": space, **rules})
 
 
-@pytest.mark.parametrize("name", ["deepspeed", "fsdp", "parallelism_config"])
-def test_what_is_for_several_gpus_is_refused_in_one_line(name):
-    with pytest.raises(InputError, match="is for several GPUs: give segments them") as error:
-        study(kwargs={name: "zero3.json" if name == "deepspeed" else "full_shard"})
+@pytest.mark.parametrize("name", ["fsdp", "fsdp_config", "parallelism_config"])
+def test_what_shards_the_policy_is_refused_in_one_line(name):
+    with pytest.raises(InputError, match="shards the policy, which a segment evaluates") as error:
+        study(kwargs={name: "full_shard"})
     assert error.value.key == f"trainer.kwargs.{name}"
 
 

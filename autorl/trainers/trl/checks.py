@@ -24,7 +24,7 @@ from autorl.trainers.trl import lora
 from autorl.trainers.trl.data_sets import data_set
 from autorl.trainers.trl.losses import LOSSES_WITH, unused
 from autorl.trainers.trl.methods import Method
-from autorl.trainers.trl.settings import CPU, DISTRIBUTED, OF_TASK, PROCESSES, QUIET, Settings
+from autorl.trainers.trl.settings import CPU, OF_TASK, PROCESSES, QUIET, SHARDED, Settings
 
 _NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
 """Arguments that are one of a few texts, which TRL's code alone knows."""
@@ -159,7 +159,9 @@ def check_hyperparameters(method: Method, names: Collection[str], *, gpus: int =
         base = base_name(name)
         if base in _RESERVED:
             reason = f"is set by the study or the task, not by the space of trl/{method.name}"
-        elif base in DISTRIBUTED and gpus < 2:  # accelerate ignores them on a CPU
+        elif base in SHARDED:  # rank 0 would wait for the others for ever
+            reason = f"{base} shards the policy, which a segment evaluates whole in one process"
+        elif base == "deepspeed" and gpus < 2:  # accelerate ignores it on a CPU
             reason = f"{base} is for several GPUs: give segments them, `resources: {{gpu: 2}}`"
         elif method.sampled and _OF_DATA.match(base):
             reason = f"is for data: trl/{method.name} samples what it trains on"

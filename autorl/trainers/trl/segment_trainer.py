@@ -204,6 +204,9 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:
         self.begun = True
+        # ZeRO-3 leaves each process no weights but in a layer's pass
+        if not all(weight.numel() for weight in self.policy.parameters()):
+            raise InputError("a segment evaluates a whole policy in one process", key="deepspeed")
         control.should_training_stop |= self.evaluate(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:

@@ -31,7 +31,7 @@ CPU = {
     "gradient_checkpointing": False,  # its name before transformers 5.23
     "dataloader_pin_memory": False,
 }
-DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
+SHARDED = ("fsdp", "fsdp_config", "parallelism_config")
 QUIET = {
     "report_to": [],
     "save_strategy": "no",
@@ -133,7 +133,7 @@ class Settings:
         if joined:
             values["per_device_train_batch_size"] //= self.values[PROCESSES]
         else:
-            values = {name: value for name, value in values.items() if name not in DISTRIBUTED}
+            values.pop("deepspeed", None)
         if "activation_checkpointing" in values.keys() & fields:
             values.pop("gradient_checkpointing")  # TRL takes the old name too, and warns
         try:
