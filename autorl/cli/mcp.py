@@ -22,6 +22,7 @@ from autorl.cli.options import Folder
 from autorl.core.types import InputError
 from autorl.report.reading import studies_below
 from autorl.space import Dumper
+from autorl.store.folder import STUDY_FILE
 
 _OFFERS = """Studies of reinforcement learning in one folder, tuned and judged by `autorl`.
 A result is a number of held-out seeds with its interval; a tuning score is optimistic."""
@@ -30,6 +31,7 @@ _AUTORL = (sys.executable, "-P", "-m", "autorl")
 # The alarm ends a study with its server gone, too: it goes on from its last segment.
 _UNTIL = "import signal, sys; signal.alarm(int(sys.argv.pop(1))); import autorl.cli as c; c.main()"
 _ROWS = 1000
+_PATIENCE = 45.0  # seconds that a client waits for an answer, at most
 
 
 def mcp(
@@ -65,7 +67,7 @@ def server(folder: Path, *, write: bool, max_runs: float, max_hours: float) -> A
     made = MCPServer("autorl", instructions=_OFFERS, version=__version__)
     tools = Tools(folder.resolve(), max_runs, time.time() + 3600 * max_hours)
     reading = [tools.studies, tools.status, tools.best, tools.query]
-    for tool in [*reading, tools.tune] if write else reading:
+    for tool in [*reading, tools.tune, tools.judge] if write else reading:
         hints = ToolAnnotations(read_only_hint=tool in reading, destructive_hint=False)
         made.add_tool(tool, annotations=hints)
     return made
@@ -83,6 +85,7 @@ class Tools:
         self._folder = folder
         self.runs_left = runs
         self.deadline = deadline
+        self._judging: dict[str, asyncio.Task[Any]] = {}
 
     async def studies(self) -> list[str]:
         """List the studies of the folder by name."""
@@ -131,7 +134,10 @@ class Tools:
         file.write_text(text, encoding="utf-8")
         try:
             plan = await self._command("tune", "--dry-run", "--json", "--", str(file))
-            runs = self._booked(plan)
+            if plan["open_ended"]:
+                raise _refusal("budget: expected runs, configurations or environment_steps")
+            runs = round(plan["environment_steps"] / plan["steps_of_a_run"], 6)
+            self._book(runs, "budget: {} full runs with the test phase")
         except BaseException:
             file.unlink()
             raise
@@ -155,18 +161,51 @@ class Tools:
             "cautions": plan["cautions"],
         }
 
-    def _booked(self, plan: dict[str, Any]) -> float:
-        """Take the runs of a plan from those that are left."""
-        if plan["open_ended"]:
-            raise _refusal("budget: expected runs, configurations or environment_steps")
+    async def judge(
+        self,
+        study: str,
+        baseline: dict[str, Any],
+        edit: dict[str, Any],
+        min_effect: float = 0.0,
+        max_runs: int = 20,
+    ) -> dict[str, Any]:
+        """Say whether an edit of hyperparameters is better: keep, discard or undecided.
+
+        It trains both on new seeds of a study's task. The verdict is null while it trains: call
+        again with the same arguments.
+
+        Args:
+            study: whose trainer, task and space are taken.
+            baseline: values by hyperparameter, defaults for the rest.
+            edit: likewise.
+            min_effect: gain that the edit must exceed.
+            max_runs: most runs of each side.
+        """
+        asked = json.dumps([study, baseline, edit, min_effect, max_runs])
+        if asked not in self._judging:
+            sides = [_values(side) for side in (baseline, edit)]
+            file = os.path.join(self._place(study), STUDY_FILE)
+            self._book(2 * max_runs, "max_runs: {} runs of both sides")
+            hours = (self.deadline - time.time()) / 3600
+            limits = {"--min-effect": min_effect, "--max-runs": max_runs, "--max-hours": hours}
+            options = [f"{name}={value}" for name, value in limits.items()]
+            arguments = ("judge", "--json", f"--study={file}", *options, "--", *sides)
+            self._judging[asked] = asyncio.create_task(self._command(*arguments))
+        await asyncio.wait([self._judging[asked]], timeout=_PATIENCE)
+        if not self._judging[asked].done():
+            return {"verdict": None}
+        answer: dict[str, Any] = await self._judging.pop(asked)
+        self.runs_left += 2 * max_runs - answer["trained_now"]
+        return answer
+
+    def _book(self, runs: float, what: str) -> None:
+        """Take runs from those that are left."""
         if time.time() >= self.deadline:
             raise _refusal("the hours of this server are up (--max-hours)")
-        runs: float = round(plan["environment_steps"] / plan["steps_of_a_run"], 6)
         if runs > self.runs_left:
             cap = f"{self.runs_left:g} are left (--max-runs)"
-            raise _refusal(f"budget: {runs:g} full runs with the test phase, {cap}")
+            raise _refusal(f"{what.format(f'{runs:g}')}, {cap}")
         self.runs_left -= runs
-        return runs
 
     def _place(self, name: str) -> str:
         """Return the path of a study, which lies in the folder."""
@@ -186,10 +225,15 @@ class Tools:
             cwd=self._folder,
         )
         output, errors = await process.communicate()
-        if process.returncode:
+        if process.returncode and not output.strip():  # 1 and 2 are verdicts of `judge`
             lines = errors.decode(errors="replace").strip().splitlines() or ["autorl: ended"]
             raise _refusal(lines[-1].removeprefix("autorl: "))
         return json.loads(output)
+
+
+def _values(side: dict[str, Any]) -> str:
+    """Write hyperparameters as `judge` takes them."""
+    return ",".join(f"{name}={json.dumps(value)}" for name, value in side.items()) or "default"
 
 
 def _refusal(message: str) -> Exception:

@@ -46,6 +46,10 @@ compare s several/small --unequal
 compare methods.yaml --out compared --quiet
 benchmark tpe --landscape autorl/ppo/CartPole-v1 --repeats 2 --runs 6 --out b --quiet
 verify small.card.yaml --quiet
+judge default x=0.7 --study small.yaml --min-effect 99
+judge x=0.6 x=0.7 --study small.yaml --ledger book --pool 4 --min-effect 99
+ledger book
+noise default --study small.yaml --runs 5
 backup s copy
 doctor
 doctor s
@@ -109,7 +113,8 @@ def test_every_command_answers_as_described(tmp_path):
             words = call.split()
             if words[0] == "verify":
                 autorl("card", "s")
-            answer = as_json(*(word.replace("+", " ") for word in words))
+            code = 1 if words[0] == "judge" else 0  # discard
+            answer = as_json(*(word.replace("+", " ") for word in words), code=code)
             wrong = [error.message for error in validator.iter_errors({group_of(words): answer})]
             assert wrong == [], call
     for nothing in ({"watch": {}}, {"verify": {"card": 1}}, {"landscape list": {}}, {"tun": {}}):

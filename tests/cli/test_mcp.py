@@ -97,6 +97,26 @@ def test_a_client_begins_studies_up_to_its_cap(folder):
     assert {path.name for path in folder.glob("*.*")} == {"small.yaml", "tiny.log", "tiny.yaml"}
 
 
+def test_a_client_has_an_edit_judged_up_to_its_cap(folder):
+    made = caps(folder, max_runs=24)
+    asked = {"study": "done", "baseline": {"x": 0.1}, "edit": {"x": 0.7}, "max_runs": 6}
+    _, found, again, *refused = talk(
+        made,
+        ("judge", asked),
+        ("judge", asked),
+        ("judge", {**asked, "max_runs": 13}),
+        ("judge", {**asked, "edit": {"y": 1}}),
+        ("judge", {**asked, "study": "/etc"}),
+    )
+    assert found["verdict"] in ("keep", "discard", "undecided")
+    assert found["trained_now"] == len(found["scores"]["tuning"]["edit"]) * 2 <= 12
+    assert again == {**found, "trained_now": 0, "number": again["number"]}
+    cap = f"max_runs: 26 runs of both sides, {24 - found['trained_now']} are left (--max-runs)"
+    words = (cap, "y", "/etc: lies outside")
+    assert all(word in text for word, text in zip(words, refused, strict=True)), refused
+    assert all("\n" not in text for text in refused)
+
+
 def test_no_study_begins_when_the_hours_are_up(folder):
     (_, refused) = talk(caps(folder, max_hours=0), ("tune", {"name": "late", "study": TINY}))
     assert "hours of this server are up" in refused
