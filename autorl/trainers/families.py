@@ -325,6 +325,19 @@ class OwnPPOInfo(RLHFInfo):
         return language_model_cost({**trainer.kwargs, **config}, start, until)
 
 
+class MergeInfo(RLHFInfo):
+    """Policies merged, not trained: a step says nothing."""
+
+    target = "autorl.trainers.rlhf.merge:MergeTrainer"
+    most_gpus: int | None = 0
+    needs = ("torch", "transformers")
+
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
+        """48 merged policies, each evaluated once."""
+        study = super().study_of_space(name, trainer, environment)
+        return {**study, "fidelity": {"steps": 1, "evaluations": 1, "episodes": 256}}
+
+
 class CommandInfo(TrainerInfo):
     """Scripts of the user's."""
 

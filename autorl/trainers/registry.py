@@ -22,6 +22,7 @@ from autorl.trainers.families import (
     ContribInfo,
     FunctionInfo,
     LookUpInfo,
+    MergeInfo,
     OfflineInfo,
     OwnPPOInfo,
     PopulationInfo,
@@ -62,6 +63,7 @@ _TRAINERS: dict[str, TrainerInfo] = {
     "rlhf/ppo": OwnPPOInfo(
         "PPO on a language model with its details as hyperparameters, the package's own"
     ),
+    "rlhf/merge": MergeInfo("language models put together by their weights (slerp, average; WARP)"),
     "trl/rloo": TRLInfo("TRL's REINFORCE leave-one-out on an RLHF task"),
     "trl/grpo": TRLInfo(
         "TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"

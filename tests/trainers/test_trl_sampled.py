@@ -10,8 +10,7 @@ import torch
 from rlhf_support import one_thread, save, write_policy  # noqa: F401
 from segments import segment, train
 
-from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError
-from autorl.trainers import load
+from autorl.core.types import EnvironmentSpec, FrozenMap
 from autorl.trainers.language.models import load_policy, load_tokenizer
 from autorl.trainers.trl.sampled import IteratedDPOTrainer, RAFTTrainer
 from autorl.trainers.trl.segment_trainer import TRLRun
@@ -110,18 +109,3 @@ def test_a_cut_run_is_the_whole_run(name, more, task, tmp_path):
 
     second = part(8, "second", (8,), after=part(4, "first", ()))
     assert second.reports[-1].metrics == part(8, "whole", (0, 4, 8)).reports[-1].metrics
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("packing", True, "is for data: trl/raft samples what it trains on"),
-        ("num_generations", 1, "num_generations must be at least 2, got 1"),
-        ("use_kl", False, "unknown hyperparameter"),
-    ],
-)
-def test_what_it_cannot_take_is_refused_by_name(name, value, message):
-    trainer = load(segment("trl/raft").trainer)
-    check = trainer.check_configuration if name == "num_generations" else trainer.check_names
-    with pytest.raises(InputError, match=message):
-        check(Config({name: value}))

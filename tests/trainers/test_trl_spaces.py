@@ -23,7 +23,7 @@ METHODS = {
 }  # where the space is not named after the trainer
 METHODS |= {f"{name}-lora": name for name in ("rloo", "grpo", "dpo")}
 SPACES = sorted(path.stem for path in ROOT.glob("*.yaml"))
-OWN = sorted(path.stem for path in (ROOT.parent / "rlhf").glob("*.yaml"))
+OWN = sorted(path.stem for path in (ROOT.parent / "rlhf").glob("ppo*.yaml"))
 TINY = [name for name in SPACES if name.endswith("-tiny")]
 OURS = {
     "use_kl",

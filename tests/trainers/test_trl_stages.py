@@ -11,9 +11,8 @@ from rlhf_support import one_thread  # noqa: F401
 from segments import segment, train
 from test_trl_contract import task as task_of_contract
 
-from autorl.core.types import Config, FrozenMap, InputError, Status
+from autorl.core.types import FrozenMap, Status
 from autorl.store.checkpoints import STAGES, file_hash
-from autorl.trainers import load
 from autorl.trainers.trl.segment_trainer import TRLRun
 
 task = task_of_contract
@@ -61,17 +60,3 @@ def test_a_first_stage_that_diverges_is_the_end_of_the_run(task, tmp_path):
     assert (outcome.status, outcome.reached) == (Status.DIVERGED, 0)
     assert outcome.message.startswith("in the first stage: parameters are not finite")
     assert not (tmp_path / STAGES).exists()
-
-
-@pytest.mark.parametrize(
-    ("first", "message"),
-    [
-        ({"learning_rate": 1e-3}, "got None"),
-        ({"steps": 2, "trainer": "sb3/ppo"}, "expected trl/..., a trainer of whole policies"),
-        ({"steps": 2, "learning_ratee": 1e-3}, "unknown hyperparameter of trl/sft"),
-    ],
-)
-def test_a_first_stage_that_is_none_is_refused(first, message):
-    trainer = load(segment("trl/dpo", options={"first": first}).trainer)
-    with pytest.raises(InputError, match=message):
-        trainer.check_configuration(Config())
