@@ -53,7 +53,7 @@ def test_policies_are_merged_evaluated_and_saved(task, tmp_path):
     for found, *parts in zip(*(load_policy(Path(one)).parameters() for one in places), strict=True):
         start, first, second = parts
         assert torch.allclose(found, start / 2 + first / 8 + 3 * second / 8, atol=1e-6)
-    assert outcome.applied == values
+    assert outcome.applied.items() >= values.items()
     assert outcome.reports[0].metrics["kl"] > 0
 
 

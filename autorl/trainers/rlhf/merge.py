@@ -83,7 +83,8 @@ class MergeTrainer(RLHFTrainer):
 
     def check_values(self, config: Config) -> None:
         values: Mapping[str, Any] = {**_DEFAULTS, **self.defaults, **config}
-        models, ratio = values["models"], values["ratio"]
+        models = values["models"]
+        ratio = values["ratio"]
         if isinstance(models, str) or len(models) < 2:
             raise InputError(
                 f"expected folders of two models or more, got {models!r}", key="models"
@@ -112,13 +113,13 @@ class _Merge(LanguageRun):
         values = dict(self.values)
         folders = [model_folder(model, "models") for model in values.pop("models")]
         policies = [load_policy(folder).state_dict() for folder in folders]
-        policy = load_policy(self.built.reference)
+        result = load_policy(self.built.reference)
         weights = {
-            name: merged(weight, [other[name] for other in policies], **values)
-            for name, weight in policy.state_dict().items()
+            name: merged(weight, [policy[name] for policy in policies], **values)
+            for name, weight in result.state_dict().items()
         }
-        policy.load_state_dict(weights)
-        return policy
+        result.load_state_dict(weights)
+        return result
 
     def outcome_in(self, folder: Path) -> Outcome:
         """Evaluate the policy, and save it by way of a folder."""
