@@ -25,7 +25,7 @@ def problems():
     rows = []
     for pair in pairs:
         first, second = draw.sample(pair, 2)
-        # An example to go by: asked in a chat, the model talks, and adds right once in fifty times.
+        # With an example to go by: in a chat the model talks, and 0 to 15 % of its samples are right.
         rows.append({"prompt": f"12+5=17\n{first}+{second}=", "answer": first + second})
     return rows[HELD_OUT + UNSEEN :], rows[:HELD_OUT], rows[HELD_OUT : HELD_OUT + UNSEEN]
 
