@@ -69,6 +69,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "play": "autorl.cli.play:play",
         "test": "autorl.cli.held_out:on_test_seeds",
         "compare": "autorl.cli.compare:compare",
+        "forecast": "autorl.cli.forecast:forecast",
         "benchmark": "autorl.cli.benchmark:benchmark",
         **_of("card", "card", "verify"),
         "mcp": "autorl.cli.mcp:mcp",

@@ -9,15 +9,10 @@ A change of these numbers changes the tables of studies.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
-from autorl.core.numbers import is_number
-
-_INPUTS = 8  # and outputs of a network, which only the environment knows
+from autorl.core.networks import layers_of, network_weights, positive
 
 
 @dataclass(frozen=True)
@@ -105,20 +100,20 @@ def agent_cost(
     if learner is None:
         return float(steps)
     values = {**learner.values, **values}
-    envs = _positive(values, "n_envs", n_envs)
-    network = _network(values, learner.layers)
+    envs = positive(values, "n_envs", n_envs)
+    network = network_weights(layers_of(values, learner.layers))
     if algorithm in _ON_POLICY:
         network *= 2  # policy and value
-        epochs = _positive(values, "n_epochs", 1)
-        size = _positive(values, "batch_size", _positive(values, "n_steps", 1) * envs)
+        epochs = positive(values, "n_epochs", 1)
+        size = positive(values, "batch_size", positive(values, "n_steps", 1) * envs)
         learning = steps
         updates = epochs * steps / size
     else:
-        size = _positive(values, "batch_size", 1)
-        learning = max(0, until - max(start, int(_positive(values, "learning_starts", 0))))
-        collected = _positive(values, "train_freq", 1) * envs
+        size = positive(values, "batch_size", 1)
+        learning = max(0, until - max(start, int(positive(values, "learning_starts", 0))))
+        collected = positive(values, "train_freq", 1) * envs
         # -1 stands for as many updates as steps were collected.
-        updates = learning * _positive(values, "gradient_steps", collected) / collected
+        updates = learning * positive(values, "gradient_steps", collected) / collected
     acting = steps * (machinery.call / envs + machinery.step + network)
     return acting + updates * (machinery.update + size * learner.passes * network)
 
@@ -130,32 +125,9 @@ def language_model_cost(values: Mapping[str, object], start: int, until: int) ->
     scores them by three networks, and goes over them `num_ppo_epochs` times in `num_mini_batches`
     optimizer steps, with policy and value network.
     """
-    epochs = _positive(values, "num_ppo_epochs", 4)
-    parts = _positive(values, "num_mini_batches", 1)
-    size = _positive(values, "batch_size", 512)
+    epochs = positive(values, "num_ppo_epochs", 4)
+    parts = positive(values, "num_mini_batches", 1)
+    size = positive(values, "batch_size", 512)
     sampled = 4 + 3  # token by token costs a few times what one pass does
     trained = 2 * 3
     return (until - start) * size / parts * (sampled / epochs + trained)
-
-
-def _network(values: Mapping[str, object], layers: Sequence[int]) -> float:
-    """Count the multiply-adds of one sample through one network."""
-    arch = values.get("net_arch")
-    if isinstance(arch, Mapping):  # one for the policy, one for the values
-        arch = next(iter(arch.values()), None)
-    if isinstance(arch, list | tuple) and all(isinstance(width, int) for width in arch):
-        layers = arch
-    if "net_width" in values or "net_depth" in values:
-        width = int(_positive(values, "net_width", layers[0] if layers else 64))
-        layers = [width] * int(_positive(values, "net_depth", len(layers)))
-    widths = [_INPUTS, *layers, _INPUTS]
-    return float(sum(before * after for before, after in pairwise(widths)))
-
-
-def _positive(values: Mapping[str, object], name: str, otherwise: float) -> float:
-    """Return a hyperparameter that is a positive number.
-
-    `otherwise` where it is missing or no positive number.
-    """
-    value: Any = values.get(name)
-    return float(value) if is_number(value, sys.float_info.min) else otherwise

@@ -35,6 +35,7 @@ from autorl.study.spec.defaults import (
     with_shorter_rollout,
     write_out,
 )
+from autorl.study.spec.forecast import write_out_forecast
 from autorl.study.spec.optimizer import default_parallelism, with_resolved_options
 from autorl.study.spec.sections import WarmStartSection
 from autorl.study.spec.spec import LongRolloutError, Spec
@@ -71,12 +72,14 @@ def load_spec(
     write_out(data)
     written = plain(data)
     with _located(document):
+        lines = write_out_forecast(data)
         apply_preset(data)
         complete(data)
     spec = _validated(data, document).remember(document)
     with _located(document):
         spec = with_quantiles(spec)
     spec = with_shorter_rollout(spec, written)
+    spec.remember(given_way=(*lines, *spec.given_way))
     _check_resolved(spec, document, data)
     spec = _with_starts(with_default_episodes(spec), document)
     spec = _with_baselines(spec, document)

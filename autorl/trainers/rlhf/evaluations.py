@@ -132,6 +132,7 @@ class LanguageRun(Course):
             with preserved(), bounded(self.trainer.memory):
                 metrics = self._measures(policy, step)
             metrics |= {"tokens": float(self.reward.tokens), **self.training}
+            metrics["parameters"] = float(policy.num_parameters())
             if self.trainer.scores:
                 metrics["reward_zero_std"] = self.reward.zero_std
                 metrics["completions"] = float(self.reward.completions)

@@ -38,6 +38,7 @@ _P_END = 0.06  # chance at each letter that a sequence ends early
 PEAK = 4  # good letters at which gold is best
 _HELD_OUT = 192  # of the 576 prompts there are
 _MODELS = 64  # most of an ensemble
+HIDDEN, LAYERS = 64, 2  # of the policy that the documented figures were measured on
 
 
 def transitions(instance: int) -> np.ndarray:
@@ -132,20 +133,27 @@ class LinearReward:
         return cls(weights)
 
 
-def reference(instance: int, folder: Path, steps: int = 200) -> Path:
+def reference(
+    instance: int, folder: Path, steps: int = 200, hidden: int = HIDDEN, layers: int = LAYERS
+) -> Path:
     """Return the folder of the reference policy and its tokenizer.
 
-    It is trained once on the instance's source, in some 10 s.
+    It is trained once on the instance's source, in some 10 s. Wider ones are trained with a rate
+    that falls as the width grows.
     """
+    size = {} if (hidden, layers) == (HIDDEN, LAYERS) else {"hidden": hidden, "layers": layers}
 
     def write(target: Path) -> dict[str, object]:
         offset = len(SPECIAL)
         corpus = sequences(transitions(instance), 8192, _generator(instance, "corpus"))
         rows = [[*(letter + offset for letter in row), EOS] for row in corpus]
-        write_reference(target, LETTERS, rows, steps, instance)
+        rate = 6e-3 * min(1.0, HIDDEN / hidden)
+        write_reference(
+            target, LETTERS, rows, steps, instance, hidden=hidden, layers=layers, lr=rate
+        )
         return {}
 
-    return stored(folder, "letters-reference", instance, {"steps": steps}, write)[0]
+    return stored(folder, "letters-reference", instance, {"steps": steps, **size}, write)[0]
 
 
 def split_prompts(instance: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -201,10 +209,14 @@ class GoldProxy(Task):
         models: proxies in an ensemble. Above 1 there are signals `proxy_0`, `proxy_1`, ... beside
             `proxy`, each fitted to a bootstrap sample of the comparisons; `reward.rule` puts them
             together.
+        hidden, layers: width (a multiple of 8) and depth of the reference policy. Comparisons are
+            of the standard policy's completions, whatever the size.
     """
 
     name = "letters-goldproxy"
-    options: Mapping[str, Any] = MappingProxyType({"pairs": 512, "flips": 0.2, "models": 1})
+    options: Mapping[str, Any] = MappingProxyType(
+        {"pairs": 512, "flips": 0.2, "models": 1, "hidden": HIDDEN, "layers": LAYERS}
+    )
     training = "proxy"
     selection = "gold"
     report = "gold"
@@ -224,6 +236,11 @@ class GoldProxy(Task):
     def check_values(self, chosen: Mapping[str, object]) -> None:
         check_number(chosen["pairs"], "environment.kwargs.pairs", 16, whole=True)
         check_number(chosen.get("models", 1), "environment.kwargs.models", 1, _MODELS, whole=True)
+        check_number(chosen["layers"], "environment.kwargs.layers", 1, 16, whole=True)
+        hidden = chosen["hidden"]
+        if not isinstance(hidden, int) or hidden not in range(8, 1025, 8):
+            message = f"expected a multiple of 8 up to 1024, got {hidden!r}"
+            raise InputError(message, key="environment.kwargs.hidden")
         if not is_number(chosen["flips"], 0, math.nextafter(0.5, 0)):
             raise InputError(
                 f"expected a share in 0..0.5, got {chosen['flips']!r}",
@@ -235,6 +252,7 @@ class GoldProxy(Task):
         policy = reference(instance, folder)
         # fitted anew from the stored pairs: what is cached does not depend on their number
         models = chosen.pop("models", 1)
+        size = {"hidden": chosen.pop("hidden"), "layers": chosen.pop("layers")}
         _, saved = stored(
             folder, self.name, instance, chosen, lambda _: _drawn(policy, instance, chosen)
         )
@@ -243,7 +261,7 @@ class GoldProxy(Task):
         of_test = set(half(saved["held_out"], "test"))
         proxies = bootstrapped(pairs, instance, models) if models > 1 else {}
         return self.built(
-            reference=policy,
+            reference=reference(instance, folder, **size),
             prompts=tuple(saved["prompts"]),
             held_out=tuple(saved["held_out"]),
             pairs=pairs,
@@ -312,10 +330,13 @@ class LettersPairs(GoldProxy):
     Options:
         pairs: comparisons drawn for training; ties by gold are left out, about one in ten.
         flips: share of them that is labelled the wrong way; held-out pairs are labelled right.
+        hidden, layers: of the reference policy, as of `letters-goldproxy`.
     """
 
     name = "letters-pairs"
-    options: Mapping[str, Any] = MappingProxyType({"pairs": 600, "flips": 0.2})
+    options: Mapping[str, Any] = MappingProxyType(
+        {"pairs": 600, "flips": 0.2, "hidden": HIDDEN, "layers": LAYERS}
+    )
 
 
 PAIRS = LettersPairs()

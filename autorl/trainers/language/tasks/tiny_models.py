@@ -122,6 +122,7 @@ def write_reference(
     *,
     prefix: str = "",
     hidden: int = 64,
+    layers: int = 2,
     **fitting: Any,
 ) -> None:
     """Train a policy over `words`, and save it with its tokenizer.
@@ -134,9 +135,11 @@ def write_reference(
         instance: of the task, with `prefix` the seed of weights and batches.
         prefix: of the task's random streams.
         hidden: width of the model.
+        layers: its depth.
         **fitting: further options of `fit_policy`.
     """
-    policy = new_policy(digest(instance, f"{prefix}initialisation") % 2**31, len(words), hidden)
+    drawn = digest(instance, f"{prefix}initialisation") % 2**31
+    policy = new_policy(drawn, len(words), hidden, layers)
     fit_policy(policy, rows, steps, digest(instance, f"{prefix}batches") % 2**31, **fitting)
     policy.save_pretrained(folder)
     write_tokenizer(folder, words)

@@ -1,0 +1,61 @@
+"""The space of a study that `space: {forecast: DIR}` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autorl.core.numbers import is_number
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
+from autorl.space.document import unknown_key
+
+_KEY = "forecast"
+_KEYS = (_KEY, "steps", "parameters", "ends")
+
+
+def write_out_forecast(data: dict[str, Any]) -> list[str]:
+    """Replace a forecast by the space it predicts, which the study then holds.
+
+    The target's steps are those of the study unless it says `steps`.
+
+    Returns:
+        A line for each hyperparameter.
+
+    Raises:
+        InputError: there is no such study, or it narrows nothing.
+    """
+    stated = data.get("space")
+    if not isinstance(stated, dict) or _KEY not in stated:
+        return []
+    from autorl.landscapes.analysis.forecast import forecasts, narrowed, read
+    from autorl.landscapes.dataset import Dataset
+    from autorl.landscapes.library import find_landscape
+
+    for key in stated:
+        if key not in _KEYS:
+            raise InputError(unknown_key(key, _KEYS), key="space")
+    fidelity = data.get("fidelity")
+    own = fidelity.get("steps") if isinstance(fidelity, dict) else None
+    target = {"steps": stated.get("steps", own), "parameters": stated.get("parameters")}
+    for name, value in target.items():
+        if value is not None and not is_number(value, 1):
+            raise InputError(f"expected a number from 1, got {shown(value)}", key=f"space.{name}")
+    names = stated[_KEY] if isinstance(stated[_KEY], list) else [stated[_KEY]]
+    sources = []
+    for name in names:
+        place = find_landscape(str(name), folder=data["path"])
+        if place is None:
+            raise InputError(f"no study and no landscape {shown(name)}", key=f"space.{_KEY}")
+        sources.append(Dataset(Path(place)))
+    study = read(sources, ends=bool(stated.get("ends", False)))
+    found = forecasts(study, **target)
+    lines = [
+        f"forecast of {name}: "
+        + (f"kept whole, {'; '.join(each.refused)}" if each.refused else "narrowed")
+        for name, each in found.items()
+    ]
+    if all(each.refused for each in found.values()):
+        raise InputError(f"narrows nothing: {'. '.join(lines)}", key=f"space.{_KEY}")
+    data["space"] = narrowed(sources[0].space, study, found)
+    return lines
