@@ -1,4 +1,4 @@
-"""The command forecast: where to search for a longer run of a larger model."""
+"""The command forecast: where to search for a longer run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def forecast(
     ends: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Where to search for a longer run of a larger model.
+    """Say where to search for a longer run of a larger model.
 
-    A range for each hyperparameter that holds the best value in 90 % of cases, or why there is
-    none. Of studies or landscapes, of one model size or several; `space: {forecast: DIR}` in a
-    study file searches the ranges.
+    It is a range for each hyperparameter that holds the best value in 90 % of cases, or the reason
+    why there is none. The sources are of one model size or several. A study file searches the
+    ranges by `space: {forecast: DIR}`.
 
     Options:
         steps: Of the run that is planned; default the most seen.
@@ -38,16 +38,18 @@ def forecast(
     """
     landscapes = landscapes_of(sources)
     study = read(landscapes, ends=ends)
-    found = forecasts(study, steps, parameters)
+    predictions = forecasts(study, steps, parameters)
     top = ceiling(study)
     top = top if top is None else landscapes[0].manifest.objective.sign * top
     document = {
         "target": {"steps": steps, "parameters": parameters},
         "ceiling": top,
-        "hyperparameters": {name: _entry(study.items[name], each) for name, each in found.items()},
-        "space": narrowed(landscapes[0].space, study, found),
+        "hyperparameters": {
+            name: _entry(study.items[name], prediction) for name, prediction in predictions.items()
+        },
+        "space": narrowed(landscapes[0].space, study, predictions),
     }
-    rows = [_row(study.items[name], each) for name, each in found.items()]
+    rows = [_row(study.items[name], prediction) for name, prediction in predictions.items()]
     header = (
         "hyperparameter",
         "range of 90 %",
@@ -66,7 +68,7 @@ def _entry(item: Hyperparameter, found: Forecast) -> dict[str, Any]:
 
 
 def _row(item: Hyperparameter, found: Forecast) -> tuple[str, ...]:
-    """Write a forecast as cells; slopes are in parts of the space."""
+    """Write a forecast as cells, slopes in parts of the space."""
 
     def interval(low: Any, high: Any, sign: str = "") -> str:
         return f"{low:{sign}.3g}..{high:{sign}.3g}"

@@ -31,7 +31,7 @@ def layers_of(values: Mapping[str, object], layers: Sequence[int] = ()) -> list[
 
 
 def network_weights(layers: Sequence[int]) -> float:
-    """Count the weights of a network, which are the multiply-adds of one sample."""
+    """Count the weights of a network: the multiply-adds of one sample."""
     widths = [_INPUTS, *layers, _INPUTS]
     return float(sum(before * after for before, after in pairwise(widths)))
 

@@ -208,6 +208,16 @@ class Queries:
             tasks.setdefault(name, []).append(seed)
         return tasks
 
+    def sizes(self, environment: str) -> dict[int, float]:
+        """Return the metric `parameters` of each config_id on a task."""
+        return dict(
+            self.rows(
+                "SELECT CAST(r.config_id AS BIGINT), max(e.parameters) FROM evals e "
+                "JOIN runs r USING (run_id) WHERE r.environment = ? GROUP BY ALL",
+                [environment],
+            )
+        )
+
     def curves(self, config_id: int) -> pd.DataFrame:
         """Return the evaluations of a configuration as stored, by seed and step."""
         return self.frame(_CURVES, [config_id])

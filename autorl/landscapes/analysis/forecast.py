@@ -1,7 +1,7 @@
-"""Where the best hyperparameters of longer runs of larger models lie.
+"""Forecasts of the best hyperparameters of longer runs of larger models.
 
-Of each numeric hyperparameter, on the unit interval of its scale, the rank r of a configuration
-among those trained alike (one study, one task, one step) is fitted by
+The rank r of a configuration among those trained alike (one study, one task, one step) is fitted by
+a quadratic in the place u of a numeric hyperparameter on the unit interval of its scale,
 
     r = a + b u + c u^2 + sum over axes k of (d_k u + e_k) x_k,        c < 0,
 
@@ -43,8 +43,6 @@ PARAMETERS = "parameters"
 """The metric that says the size of a model."""
 AXES = ("steps", PARAMETERS)
 DRAWS = 300
-_SIZES = """SELECT r.config_id, max(e.parameters) FROM evals e JOIN runs r USING (run_id)
-WHERE r.environment = ? GROUP BY ALL"""
 _TAILS = (0.05, 0.95)
 _COVERED = 0.85  # of the cells left out, below which a range is not believed
 _WIDEST = 0.9  # part of the space above which a range says nothing
@@ -76,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is predicted of a hyperparameter at a target.
+    """The prediction of a hyperparameter at a target.
 
     Attributes:
         low, high: the range of 90 %, on the unit interval.
@@ -96,7 +94,7 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What forecasts are made of.
+    """The measurements that forecasts are made of.
 
     Attributes:
         items: the hyperparameters, with the bounds of the studies.
@@ -112,7 +110,8 @@ class Study:
     def seen(self) -> tuple[float | None, float | None]:
         """The most steps and parameters there are, as log10."""
         largest = np.nanmax([[-np.inf, -np.inf], *(g.axes.max(axis=0) for g in self.groups)], 0)
-        return tuple(float(x) if np.isfinite(x) else None for x in largest)  # type: ignore[return-value]
+        steps, parameters = (float(x) if np.isfinite(x) else None for x in largest)
+        return steps, parameters
 
 
 def read(sources: Sequence[Dataset], *, ends: bool = False) -> Study:
@@ -148,13 +147,13 @@ def read(sources: Sequence[Dataset], *, ends: bool = False) -> Study:
             curves += [(data.grid.steps.astype(float), curve) for curve in _mean(scores)]
             sizes = np.log10(_sizes(data, task, configs))
             for at in _horizons(data.grid.steps, ends=ends):
-                there = np.flatnonzero(np.isfinite(_mean(scores)[:, at]))
-                if len(there) < _FEWEST:
+                rows = np.flatnonzero(np.isfinite(_mean(scores)[:, at]))
+                if len(rows) < _FEWEST:
                     continue
-                step = np.full(len(there), np.log10(data.grid.steps[at]))
-                values_of = {name: column[there] for name, column in units.items()}
-                axes = np.column_stack([step, sizes[there]])
-                runs = (f"{number} {task}", there, scores[there, :, at], tested[there, at])
+                step = np.full(len(rows), np.log10(data.grid.steps[at]))
+                values_of = {name: column[rows] for name, column in units.items()}
+                axes = np.column_stack([step, sizes[rows]])
+                runs = (f"{number} {task}", rows, scores[rows, :, at], tested[rows, at])
                 groups.append(Group(*runs, values_of, axes))
     if not groups:
         message = f"no step has {_FEWEST} configurations with a score on tuning seeds"
@@ -164,16 +163,16 @@ def read(sources: Sequence[Dataset], *, ends: bool = False) -> Study:
 
 def _common(sources: Sequence[Dataset]) -> dict[str, Hyperparameter]:
     """Return the numeric hyperparameters of all, without those that say the size."""
-    first, *rest = (data.space.hyperparameters for data in sources)
+    first, *spaces = (data.space.hyperparameters for data in sources)
     items = {
         name: item
         for name, item in first.items()
         if item.numeric and name not in ("net_width", "net_depth")
-        if all(name in other for other in rest)
+        if all(name in space for space in spaces)
     }
     for name, item in items.items():
-        for other in (space[name] for space in rest):
-            if (other.lower, other.upper, other.scale) != (item.lower, item.upper, item.scale):
+        for twin in (space[name] for space in spaces):
+            if (twin.lower, twin.upper, twin.scale) != (item.lower, item.upper, item.scale):
                 raise InputError("the studies have other bounds or scales of it", key=name)
     if not items:
         raise InputError("no numeric hyperparameter is in every study", key="space")
@@ -181,17 +180,17 @@ def _common(sources: Sequence[Dataset]) -> dict[str, Hyperparameter]:
 
 
 def _horizons(steps: Integers, *, ends: bool) -> list[int]:
-    """Return positions of steps, each about the root of 2 above the one before."""
-    wanted = float(steps[-1]) / np.sqrt(2.0) ** np.arange(1 if ends else _HORIZONS)
-    places = {int(np.abs(steps - value).argmin()) for value in wanted}
+    """Return positions of steps, each about 1.4 times the one before."""
+    lengths = float(steps[-1]) / np.sqrt(2.0) ** np.arange(1 if ends else _HORIZONS)
+    places = {int(np.abs(steps - value).argmin()) for value in lengths}
     return sorted(place for place in places if steps[place] > 0)
 
 
 def _sizes(data: Dataset, task: str, configs: Sequence[Config]) -> Array:
-    """Return the parameters of each configuration's model; NaN where unknown."""
+    """Return the parameters of each configuration's model, NaN where unknown."""
     if PARAMETERS in data.metrics:
-        found = dict(data.queries.rows(_SIZES, [task]))
-        return np.array([found.get(int(id), np.nan) for id in data.grid.config_ids], dtype=float)
+        recorded = data.queries.sizes(task)
+        return np.array([recorded.get(int(id), np.nan) for id in data.grid.config_ids], dtype=float)
     stated = dict(data.manifest.trainer.get("kwargs", {}))
     stated |= stated.get("policy_kwargs") or {}
     layers = [layers_of({**stated, **config}) for config in configs]
@@ -199,7 +198,7 @@ def _sizes(data: Dataset, task: str, configs: Sequence[Config]) -> Array:
 
 
 def _mean(scores: Array) -> Array:
-    """Average over seeds, the second axis; NaN where no seed has a score."""
+    """Average over seeds, the second axis, NaN without any score."""
     count = np.isfinite(scores).sum(axis=1)
     return np.asarray(np.where(count, np.nansum(scores, axis=1), np.nan) / np.maximum(count, 1))
 
@@ -220,17 +219,17 @@ def forecasts(
     if parameters is not None and study.seen[1] is None:
         message = "the size of no run is known: neither `parameters` nor `net_arch` was recorded"
         raise InputError(message, key=PARAMETERS)
-    wanted = [
+    places = [
         seen if value is None else float(np.log10(value))
         for value, seen in zip((steps, parameters), study.seen, strict=True)
     ]
-    target = np.array([np.nan if value is None else value for value in wanted])
-    kept, held = left_out(study.groups)
-    found: dict[str, Forecast] = {}
+    target = np.array([np.nan if value is None else value for value in places])
+    smaller, held = left_out(study.groups)
+    predictions: dict[str, Forecast] = {}
     for name in study.items:
         law = Law.fit(study.groups, name)
         interval = law.range_at(target)
-        trial = Law.fit(kept, name) if kept and held else None
+        trial = Law.fit(smaller, name) if smaller and held else None
         cells = [
             low <= best <= high
             for group in held
@@ -238,34 +237,36 @@ def forecasts(
             for low, high, best in [judged(trial, group, name)]
         ]
         refused = _refusals(law, interval, target, study.seen, cells)
-        found[name] = Forecast(*interval, law.slopes(), len(cells), sum(cells), refused)
-    return found
+        predictions[name] = Forecast(*interval, law.slopes(), len(cells), sum(cells), refused)
+    return predictions
 
 
-def narrowed(space: Space, study: Study, found: Mapping[str, Forecast]) -> dict[str, Any]:
+def narrowed(space: Space, study: Study, predictions: Mapping[str, Forecast]) -> dict[str, Any]:
     """Write a space with the ranges of the forecasts that narrow it."""
     entries = {}
-    for name, each in found.items():
-        low, high = (study.items[name].from_unit(unit) for unit in (each.low, each.high))
-        if not each.refused:
+    for name, prediction in predictions.items():
+        low, high = (
+            study.items[name].from_unit(unit) for unit in (prediction.low, prediction.high)
+        )
+        if not prediction.refused:
             entries[name] = {"value": low} if low == high else {"lower": low, "upper": high}
     return extended({EXTENDS: "", "hyperparameters": entries}, lambda _: space.to_dict())
 
 
 def left_out(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
-    """Part groups into those of shorter runs of smaller models, and the rest."""
+    """Part groups into shorter runs of smaller models, and all others."""
     far = np.array([group.axes.max(axis=0) for group in groups])
     # A size that varies within groups is no group's.
     fixed = all(np.ptp(group.axes[:, 1]) == 0 for group in groups)
     edges = [np.isclose(column, np.nanmax(column)) for column in far.T[: 1 + fixed]]
     beyond = np.any([edge for edge in edges if not edge.all()] or [np.ones(len(groups))], axis=0)
-    rest = [group for group, out in zip(groups, beyond, strict=True) if not out]
-    return rest, [group for group, out in zip(groups, beyond, strict=True) if out]
+    inner = [group for group, out in zip(groups, beyond, strict=True) if not out]
+    return inner, [group for group, out in zip(groups, beyond, strict=True) if out]
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The optimum of a hyperparameter as a line in the axes, drawn many times.
+    """The optimum of a hyperparameter as a line, drawn many times.
 
     Attributes:
         axes: which of `AXES` vary.
@@ -292,7 +293,8 @@ class Law:
         centre = every[:, axes].mean(axis=0)
         sizes = {group.source: 1 + int(group.configs.max()) for group in groups}
         most = max(group.scores.shape[1] for group in groups)
-        lines, residuals = [], []
+        lines: list[Array] = []
+        residuals: list[float] = []
         for _ in range(DRAWS):
             # One draw for all steps: they are of the same runs.
             counts = {of: rng.multinomial(n, np.full(n, 1 / n)) for of, n in sizes.items()}
@@ -310,43 +312,43 @@ class Law:
         return cls(axes, centre, np.array(lines), np.array(residuals), rng.random(DRAWS))
 
     def range_at(self, target: Array) -> tuple[float, float]:
-        """Return the range of 90 % at a target, on the unit interval."""
+        """Return the range of 90 % at a target."""
         places = _places(self.lines, target[self.axes] - self.centre)
         places = np.where(np.isnan(places), self.unknown, places + np.nan_to_num(self.residuals))
         low, high = np.clip(np.quantile(places, _TAILS), 0.0, 1.0)
         return float(low), float(high)
 
     def slopes(self) -> dict[str, tuple[float | None, float | None, bool]]:
-        """Return each axis' interval of 90 % of the slope, and whether its sign is sure."""
-        found: dict[str, tuple[float | None, float | None, bool]] = {}
+        """Return the slopes' intervals of 90 %, and whether signs are sure."""
+        intervals: dict[str, tuple[float | None, float | None, bool]] = {}
         for column, axis in enumerate(self.axes, 1):
             values = self.lines[:, column]
-            known = values[np.isfinite(values)]
-            low, high = np.quantile(known, _TAILS).tolist() if len(known) else (None, None)
+            finite = values[np.isfinite(values)]
+            low, high = np.quantile(finite, _TAILS).tolist() if len(finite) else (None, None)
             # A draw without a maximum has neither sign.
             share = max(np.mean(values > 0), np.mean(values < 0))
-            found[AXES[axis]] = (low, high, bool(share >= _TAILS[1]))
-        return found
+            intervals[AXES[axis]] = (low, high, bool(share >= _TAILS[1]))
+        return intervals
 
 
 def _drawn(group: Group, name: str, counts: Integers, seeds: Array) -> tuple[Array, ...]:
-    """Draw a group: `counts` of its configurations, and as many seeds as there are.
+    """Draw configurations of a group so often, and its seeds anew.
 
     Returns units, ranks in 0..1, weights, axes and scores.
     """
     columns = (seeds[: group.scores.shape[1]] * group.scores.shape[1]).astype(int)
     means = _mean(group.scores[:, columns])
-    kept = np.isfinite(means) & np.isfinite(group.units[name]) & (counts > 0)
-    means = means[kept]
+    used = np.isfinite(means) & np.isfinite(group.units[name]) & (counts > 0)
+    means = means[used]
     # Mean ranks of ties, as of an environment's highest return; scipy's take ten times as long.
     ordered = np.sort(means)
     above, below = (np.searchsorted(ordered, means, side) for side in ("right", "left"))
     ranks = (above + below - 1) / 2 / max(1, len(means) - 1)
-    return group.units[name][kept], ranks, counts[kept] * ranks**2, group.axes[kept], means
+    return group.units[name][used], ranks, counts[used] * ranks**2, group.axes[used], means
 
 
 def _line(parts: Sequence[tuple[Array, ...]], axes: list[int], centre: Array) -> Array:
-    """Fit the quadratic, and return where its maximum lies; NaN without one."""
+    """Return where the maximum of the quadratic lies, NaN without one."""
     nothing = np.full(1 + len(axes), np.nan)
     if not parts:
         return nothing
@@ -354,20 +356,20 @@ def _line(parts: Sequence[tuple[Array, ...]], axes: list[int], centre: Array) ->
     x = places[:, axes] - centre
     terms = np.column_stack([np.ones_like(u), u, u * u, x * u[:, None], x])
     root = np.sqrt(weights)
-    found = np.linalg.lstsq(terms * root[:, None], ranks * root, rcond=None)[0]
-    curvature = found[2]
+    fitted = np.linalg.lstsq(terms * root[:, None], ranks * root, rcond=None)[0]
+    curvature = fitted[2]
     if curvature >= -1e-9:
         return nothing
-    return np.asarray(found[[1, *range(3, 3 + len(axes))]] / (-2.0 * curvature))
+    return np.asarray(fitted[[1, *range(3, 3 + len(axes))]] / (-2.0 * curvature))
 
 
 def _places(lines: Array, x: Array) -> Array:
-    """Return the optimum of each line at x, no further than the space goes."""
+    """Return the optimum of each line at x, within the space."""
     return np.asarray(np.clip(lines[:, 0] + lines[:, 1:] @ x, 0.0, 1.0))
 
 
 def judged(law: Law, group: Group, name: str) -> tuple[float, float, float]:
-    """Return a law's range for a group, and the best value found there.
+    """Return a law's range for a group, and its best value.
 
     The best is that of the test seeds where all are tested, else that of the tuning seeds.
     """
@@ -387,18 +389,18 @@ def _refusals(
     """Say why a range narrows nothing."""
     slopes = law.slopes()
     # Only where the line is followed past what was seen does its slope decide.
-    found = [
+    reasons = [
         f"the sign of the slope in {axis} is open"
-        for axis, wanted, most in zip(AXES, target, seen, strict=True)
-        if most is not None and wanted > most + 1e-9 and not (axis in slopes and slopes[axis][2])
+        for axis, place, most in zip(AXES, target, seen, strict=True)
+        if most is not None and place > most + 1e-9 and not (axis in slopes and slopes[axis][2])
     ]
     if interval[1] - interval[0] >= _WIDEST:
-        found.append("the range is as wide as the space")
+        reasons.append("the range is as wide as the space")
     if not cells:
-        found.append("nothing is left to try it on: runs have one length and one size")
+        reasons.append("nothing is left to try it on: runs have one length and one size")
     elif sum(cells) < _COVERED * len(cells):
-        found.append(f"where it was tried it held {sum(cells)} of {len(cells)}")
-    return tuple(found)
+        reasons.append(f"where it was tried it held {sum(cells)} of {len(cells)}")
+    return tuple(reasons)
 
 
 def ceiling(study: Study) -> float | None:
@@ -421,7 +423,7 @@ def ceiling(study: Study) -> float | None:
 
 
 def _sigmoid(steps: Array, scores: Array, at: float) -> float | None:
-    """Fit a sigmoid, and return its value at a step; None if there are too few."""
+    """Return the value of a fitted sigmoid, None of too few points."""
     if len(steps) < _POINTS:
         return None
 
@@ -433,7 +435,7 @@ def _sigmoid(steps: Array, scores: Array, at: float) -> float | None:
     low = (*[scores.min() - spread] * 2, steps[0] / 100, 0.1)
     high = (*[scores.max() + spread] * 2, steps[-1] * 100, 10.0)
     try:
-        found, _ = curve_fit(curve, steps, scores, start, bounds=(low, high))
+        fitted, _ = curve_fit(curve, steps, scores, start, bounds=(low, high))
     except RuntimeError:  # it did not converge
         return None
-    return float(curve(at, *found))
+    return float(curve(at, *fitted))

@@ -15,7 +15,9 @@ _KEYS = (_KEY, "steps", "parameters", "ends")
 
 
 def write_out_forecast(data: dict[str, Any]) -> list[str]:
-    """Replace a forecast by the space it predicts, which the study then holds.
+    """Replace a forecast by the space it predicts.
+
+    The study then holds that space.
 
     The target's steps are those of the study unless it says `steps`.
 
@@ -36,8 +38,8 @@ def write_out_forecast(data: dict[str, Any]) -> list[str]:
         if key not in _KEYS:
             raise InputError(unknown_key(key, _KEYS), key="space")
     fidelity = data.get("fidelity")
-    own = fidelity.get("steps") if isinstance(fidelity, dict) else None
-    target = {"steps": stated.get("steps", own), "parameters": stated.get("parameters")}
+    steps = fidelity.get("steps") if isinstance(fidelity, dict) else None
+    target = {"steps": stated.get("steps", steps), "parameters": stated.get("parameters")}
     for name, value in target.items():
         if value is not None and not is_number(value, 1):
             raise InputError(f"expected a number from 1, got {shown(value)}", key=f"space.{name}")
@@ -49,13 +51,13 @@ def write_out_forecast(data: dict[str, Any]) -> list[str]:
             raise InputError(f"no study and no landscape {shown(name)}", key=f"space.{_KEY}")
         sources.append(Dataset(Path(place)))
     study = read(sources, ends=bool(stated.get("ends", False)))
-    found = forecasts(study, **target)
+    predictions = forecasts(study, **target)
     lines = [
         f"forecast of {name}: "
-        + (f"kept whole, {'; '.join(each.refused)}" if each.refused else "narrowed")
-        for name, each in found.items()
+        + (f"kept whole, {'; '.join(prediction.refused)}" if prediction.refused else "narrowed")
+        for name, prediction in predictions.items()
     ]
-    if all(each.refused for each in found.values()):
+    if all(prediction.refused for prediction in predictions.values()):
         raise InputError(f"narrows nothing: {'. '.join(lines)}", key=f"space.{_KEY}")
-    data["space"] = narrowed(sources[0].space, study, found)
+    data["space"] = narrowed(sources[0].space, study, predictions)
     return lines

@@ -38,7 +38,8 @@ _P_END = 0.06  # chance at each letter that a sequence ends early
 PEAK = 4  # good letters at which gold is best
 _HELD_OUT = 192  # of the 576 prompts there are
 _MODELS = 64  # most of an ensemble
-HIDDEN, LAYERS = 64, 2  # of the policy that the documented figures were measured on
+HIDDEN = 64  # of the policy that the documented figures were measured on
+LAYERS = 2
 
 
 def transitions(instance: int) -> np.ndarray:
