@@ -23,7 +23,6 @@ from autorl.core.types import InputError, StudyError
 from autorl.report.table import columns, table_of
 from autorl.statistics import verdict
 from autorl.study.judging.book import (
-    FILE,
     FIRST_POOL,
     Answer,
     Book,
@@ -33,7 +32,7 @@ from autorl.study.judging.book import (
     read_lines,
 )
 from autorl.study.judging.judgement import MOST_RUNS, ROLE_NAMES, Terms, signed
-from autorl.study.judging.runs import bench_of
+from autorl.study.judging.runs import FILE, bench_of
 from autorl.study.judging.sides import Source, side_of
 
 JUDGEMENTS = Path("judgements")

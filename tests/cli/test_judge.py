@@ -94,6 +94,15 @@ def test_revisions_are_checked_out_beside_the_user_s_tree(repository):
     assert done.stdout.split() == ["M", "train.py"]
 
 
+def test_commands_are_judged_and_found_again_beside_worktrees(repository):
+    """A folder of judgements in the working folder is no code that a command imports."""
+    words = (RUN, RUN.replace("train", "other"))
+    (repository / "other.py").write_text(SCRIPT.replace("GAIN", "0"))
+    first = judge(*words, code=1)
+    judge("HEAD~1", "HEAD", "--run", RUN, code=0)
+    assert judge(*words, code=1)["trained_now"] == 0 < first["trained_now"]
+
+
 def test_killed_anywhere_and_resumed_it_has_the_same_verdict_and_table(repository):
     command = [sys.executable, "-m", "autorl", "judge", "HEAD~1", "HEAD", "--run", RUN, "--json"]
     whole = subprocess.run([*command, "--out", "whole"], capture_output=True, text=True)

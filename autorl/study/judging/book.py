@@ -26,9 +26,8 @@ from autorl.statistics.noise import posterior
 from autorl.store.lock import FolderLock
 from autorl.store.sessions import changes
 from autorl.study.judging.judgement import Judgement, Terms, judge_on
-from autorl.study.judging.runs import Side, bench_of, describe, side_again
+from autorl.study.judging.runs import FILE, Side, bench_of, describe, side_again
 
-FILE = "judgements.jsonl"
 FIRST_POOL = 30
 
 

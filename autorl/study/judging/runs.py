@@ -41,6 +41,8 @@ from autorl.study.spec import Spec, thaw
 from autorl.study.study import POLL_SECONDS
 from autorl.study.work import Work
 
+FILE = "judgements.jsonl"
+"""Name of the file of a folder of judgements."""
 _BLOCK = 1_000  # held-out seeds of a judgement: 1000 to 1999 of the first baseline, and so on
 _ONLY: ProposalId = 0
 # What a run is a function of; all else of a study file is about others, or who trains when.

@@ -13,7 +13,7 @@ from autorl.core.plain_text import one_line, shown
 from autorl.core.types import Config, InputError
 from autorl.space import parse_document
 from autorl.store.folder import holds_study
-from autorl.study.judging.runs import Side
+from autorl.study.judging.runs import FILE, Side
 from autorl.study.results.record import open_record
 from autorl.study.spec import Spec
 from autorl.study.spec.study_file import is_file, load_spec, override, parse_override, read_study
@@ -104,15 +104,18 @@ def _command(
     }
     for key, value in source.overrides.items():
         override(study, key, value)
-    return Side(label, load_spec(study), Config(), code or _tree_of(folder, root), root)
+    return Side(label, load_spec(study), Config(), code or _tree_of(folder), root)
 
 
-def _tree_of(folder: Path, root: str) -> str:
+def _tree_of(folder: Path) -> str:
     """Hash the Python files of a folder, which a command may import."""
     total = hashlib.sha256()
+    books = {path.parent for path in folder.rglob(FILE)}  # revisions are checked out in them
     for path in sorted(folder.rglob("*.py")):
-        total.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return f"{root}{total.hexdigest()}"
+        name = path.relative_to(folder)
+        if not books.intersection(path.parents) and not any(p.startswith(".") for p in name.parts):
+            total.update(name.as_posix().encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()
 
 
 def _revision(text: str, source: Source, worktrees: Path) -> Side:
@@ -126,6 +129,8 @@ def _revision(text: str, source: Source, worktrees: Path) -> Side:
     if not (worktree / ".git").exists():
         worktree.parent.mkdir(parents=True, exist_ok=True)
         _git(top, text, "worktree", "add", "--detach", "--force", str(worktree), commit)
+    # A kill may have left it half checked out.
+    _git(worktree, text, "reset", "--hard", "--quiet", commit)
     folder = worktree / place.relative_to(top)
     label = f"{text} ({commit[:9]})" if not commit.startswith(text) else text
     if source.run is not None:
