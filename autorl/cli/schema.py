@@ -32,14 +32,8 @@ def schema(what: Annotated[str, typer.Argument()] = "study") -> None:
     print_json(json_schema.whole(what, *_KINDS[what]()))
 
 
-def _space() -> tuple[Json, Json]:
-    known = of_spaces()
-    return known.pop("space"), known
-
-
-def _manifest() -> tuple[Json, Json]:
-    known = json_schema.definitions(Manifest)
-    return known.pop(Manifest.__name__), known
+def _one(name: str, known: Json) -> tuple[Json, Json]:
+    return known.pop(name), known
 
 
 def _build() -> tuple[Json, Json]:
@@ -50,7 +44,7 @@ def _build() -> tuple[Json, Json]:
 
 _KINDS: Mapping[str, Callable[[], tuple[Json, Json]]] = {
     "study": study_schema,
-    "space": _space,
-    "manifest": _manifest,
+    "space": lambda: _one("space", of_spaces()),
+    "manifest": lambda: _one("Manifest", json_schema.definitions(Manifest)),
     "build": _build,
 }

@@ -10,8 +10,7 @@ import ast
 import inspect
 import json
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -60,7 +59,7 @@ def sentences(kind: type) -> dict[str, str]:
     for cls in reversed(kind.__mro__):
         for names, text in _ENTRIES.findall(inspect.cleandoc(cls.__doc__ or "")):
             said |= dict.fromkeys(names.split(", "), _in_one_line(text))
-        said |= {name: _in_one_line(text) for name, text in _below_fields(cls)}
+        said |= _below_fields(cls)
     return said
 
 
@@ -69,25 +68,21 @@ def _in_one_line(text: str) -> str:
     return f"{words[:1].upper()}{words[1:]}".replace("`", "")
 
 
-def _below_fields(cls: type) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a class that have a docstring below them."""
-    body = _classes(cls.__module__).get(cls.__qualname__, [])
-    for field, text in pairwise(body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                value=ast.Constant(value=str(it))
-            ):
-                yield name, it
-
-
 @cache
-def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """Parse the classes of a module, none where its source is not there."""
+def _below_fields(cls: type) -> dict[str, str]:
+    """Read the docstrings below fields of a class, none without its source."""
     try:
-        tree = ast.parse(inspect.getsource(sys.modules[module]))
+        tree: Any = ast.parse(inspect.getsource(cls))
     except (OSError, TypeError):
         return {}
-    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+    said = {}
+    for pair in pairwise(tree.body[0].body):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=it)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
+                said[it] = _in_one_line(text)
+    return said
 
 
 class _Writer(GenerateJsonSchema):

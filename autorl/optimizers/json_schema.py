@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -33,11 +33,6 @@ _TYPES: Mapping[type, str] = {
 _MAY_BE_NULL = ("rungs",)  # a key of the section too, whose null is its absence
 
 
-def definitions() -> Json:
-    """Describe the options of stopping rules."""
-    return {f"stop_{rule}": {"properties": _options(find_stopping(rule))} for rule in STOPPING}
-
-
 def optimizer_name(names: Sequence[str]) -> Json:
     """Describe the name of an optimizer: one of these, or a class by path."""
     return {"type": "string", "anyOf": [{"enum": [*names]}, {"pattern": ":"}]}
@@ -58,34 +53,15 @@ def optimizer_options(names: Sequence[str]) -> list[Json]:
 
 
 def _taken_by(cls: Class) -> Json:
-    """Describe the keys beside `name`, with every rule and without."""
-    own = _options(cls)
-    if cls.partial:
-        properties = {**own, "stop": {"type": "null"}}
-        return {"properties": properties, "propertyNames": {"enum": ["name", *properties]}}
-    of_rules: dict[str | None, Json] = {rule: _options(find_stopping(rule)) for rule in STOPPING}
-    shared = {key for options in of_rules.values() for key in options}
-    return {
-        "properties": {key: value for key, value in own.items() if key not in shared},
-        "allOf": [*_by_rule(own, {None: {}, **of_rules})],
+    """Describe the keys beside `name`, with those of every rule that it may be stopped by."""
+    found: dict[str, list[Json]] = {"stop": [{"type": "null"}]} if cls.partial else {}
+    for taker in (cls, *([] if cls.partial else map(find_stopping, STOPPING))):
+        for field in option_fields(taker):
+            found.setdefault(field.name, []).append(_option(taker, field))
+    options = {
+        key: kinds[0] if len(kinds) == 1 else {"anyOf": kinds} for key, kinds in found.items()
     }
-
-
-def _by_rule(own: Json, of_rules: Mapping[str | None, Json]) -> Iterator[Json]:
-    for rule, options in of_rules.items():
-        stop = {"properties": {"stop": {"const": rule}}}
-        left = {key: value for key, value in own.items() if key not in options}
-        then: Json = {"propertyNames": {"enum": ["name", "stop", *left, *options]}}
-        if rule is None:
-            then["properties"] = left
-        else:
-            stop["required"] = ["stop"]  # type: ignore[assignment]
-            then["allOf"] = [{"$ref": f"#/definitions/stop_{rule}"}]
-        yield {"if": stop, "then": then}
-
-
-def _options(cls: Class) -> Json:
-    return {field.name: _option(cls, field) for field in option_fields(cls)}
+    return {"properties": options, "propertyNames": {"enum": ["name", "stop", *options]}}
 
 
 def _option(cls: Class, field: OptionField) -> Json:

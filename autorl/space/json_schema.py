@@ -31,6 +31,7 @@ _SAID = {
     "size": "How many weights there are, with sum 1.",
     "value": "The one value of a constant.",
 }
+_UNTYPED = ("categorical", "constant")  # their keys tell
 _BOUND = "[^(),]+"
 
 
@@ -41,10 +42,11 @@ def definitions() -> Json:
     """
     entry = {"$ref": "#/definitions/hyperparameter"}
     change = {"$ref": "#/definitions/change"}
-    untyped = [_entry(kind) for kind in ("categorical", "constant")]  # as their keys tell
     return {
-        "hyperparameter": {"anyOf": [_short(), _long({"anyOf": untyped})]},
-        "change": {"anyOf": [{"type": "null"}, _short(), _long({})]},
+        "hyperparameter": {"anyOf": [_short(), *map(_entry, KEYS)]},
+        "change": {
+            "anyOf": [{"type": "null"}, _short(), *(_entry(kind, whole=False) for kind in KEYS)]
+        },
         "space": {
             **_space(),
             "if": {"required": [EXTENDS]},
@@ -95,31 +97,11 @@ def _short() -> Json:
     }
 
 
-def _long(without_type: Json) -> Json:
-    """Describe an entry by its type, and one that leaves it out."""
-    kinds = [
-        {"if": {"properties": {"type": {"const": kind}}}, "then": _entry(kind)} for kind in KEYS
-    ]
-    return mapping(
-        _all_keys(),
-        **{"if": {"required": ["type"]}, "then": {"allOf": kinds}, "else": without_type},
-    )
-
-
-def _entry(kind: str) -> Json:
+def _entry(kind: str, *, whole: bool = True) -> Json:
     """Describe a hyperparameter of a type by the constructor that checks it."""
     make = _MADE_BY[kind]
-    parameters = inspect.signature(make).parameters
-    required = [key for key in KEYS[kind] if key in parameters and _is_required(parameters[key])]
-    return mapping(_keys(kind), required=required)
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty
-
-
-def _keys(kind: str) -> dict[str, Json]:
-    hints = get_type_hints(_MADE_BY[kind])
+    hints = get_type_hints(make)
+    said = {**sentences(Hyperparameter), **_SAID}
     shape = {"enum": [*SHAPES]}
     own: dict[str, Json] = {
         "type": {"const": kind},
@@ -131,17 +113,13 @@ def _keys(kind: str) -> dict[str, Json]:
     }
     if kind == "int":
         own["scale"] = {"enum": [*INT_SCALES]}
-    return {
-        key: own[key] if key in own else TypeAdapter(hints[key]).json_schema() for key in KEYS[kind]
-    }
-
-
-def _all_keys() -> dict[str, Json]:
-    """Describe every key as the types have it."""
-    found: dict[str, list[Json]] = {}
-    for kind in KEYS:
-        for key, value in _keys(kind).items():
-            if value not in found.setdefault(key, []):
-                found[key].append(value)
-    said = {**sentences(Hyperparameter), **_SAID}
-    return {key: {"anyOf": values, "description": said[key]} for key, values in found.items()}
+    keys = {key: own.get(key) or TypeAdapter(hints[key]).json_schema() for key in KEYS[kind]}
+    needed = [
+        name for name, it in inspect.signature(make).parameters.items() if it.default is it.empty
+    ]
+    if kind not in _UNTYPED:
+        needed.append("type")
+    return mapping(
+        {key: {**value, "description": said[key]} for key, value in keys.items()},
+        required=[key for key in KEYS[kind] if whole and key in needed],
+    )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from autorl import optimizers, trainers
 from autorl.core import json_schema
 from autorl.core.json_schema import Json, mapping
-from autorl.optimizers.json_schema import definitions as of_rules
 from autorl.optimizers.json_schema import optimizer_name, optimizer_options
 from autorl.population.task_families import TaskFamily
 from autorl.space.json_schema import definitions as of_spaces
@@ -28,8 +27,7 @@ def study_schema(names: Sequence[str] = ()) -> tuple[Json, Json]:
         Its content, and the definitions that it uses.
     """
     names = names or optimizers.names()
-    known = json_schema.definitions(Spec, CompareSection)
-    known |= {**of_spaces(), **of_rules()}
+    known = json_schema.definitions(Spec, CompareSection) | of_spaces()
     optimizer = known["OptimizerSection"]
     optimizer["properties"]["name"] |= optimizer_name(names)
     optimizer |= {"additionalProperties": True, "allOf": optimizer_options(names)}
@@ -55,8 +53,7 @@ def study_schema(names: Sequence[str] = ()) -> tuple[Json, Json]:
         PRESET: {"anyOf": [{"type": ["string", "null"]}, preset], "description": _PRESET},
         "compare": {"$ref": f"#/definitions/{CompareSection.__name__}", "description": _COMPARE},
     }
-    study["required"].remove("fidelity")
-    study["anyOf"] = _with_steps()
+    study["required"].remove("fidelity")  # some trainers and presets have their own
     return study, known
 
 
@@ -80,16 +77,3 @@ def _trainer_name() -> Json:
     known = [name for name in listed if not set(":*") & set(name)]
     patterns = [{"pattern": pattern} for pattern in (":", *(f"^{name}" for name in families))]
     return {"type": "string", "anyOf": [{"enum": known}, *patterns]}
-
-
-def _with_steps() -> list[Json]:
-    """Describe the studies whose file may leave `fidelity` out."""
-    have = [
-        name
-        for name in trainers.names()
-        if "fidelity" not in trainers.info(name).default_sections([name], None, None)
-    ]
-    without = {"enum": have}
-    trainer = {"not": {"anyOf": [without, {"required": ["name"], "properties": {"name": without}}]}}
-    keys = [{"required": [key]} for key in ("fidelity", PRESET, "algorithms")]
-    return [*keys, {"properties": {"trainer": trainer}}]
