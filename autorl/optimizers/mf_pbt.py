@@ -23,15 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from autorl.core.types import InputError
 from autorl.optimizers.base import Problem, Record, option
 from autorl.optimizers.hyperband import merit
 from autorl.optimizers.pbt import MOVES, Copy, PBTOptions, Population
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PACES = (1, 10, 25, 50)
 QUARTERS = 4  # members that a part needs, to have someone in each
@@ -90,21 +86,13 @@ class MFPBT(Population[MFPBTOptions]):
         part = self._part(member)
         return [record for record in records if self._part(record) == part]
 
-    def _copied(
-        self,
-        member: Record,
-        peers: Sequence[Record],
-        ranked: Sequence[Record],
-        count: int,
-        generation: int,
-        rng: np.random.Generator,
+    def _evolves(self, member: Record, generation: int) -> bool:
+        return generation % self.frequencies[self._part(member)] == 0
+
+    def _migrant(
+        self, member: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
     ) -> Copy | None:
         part = self._part(member)
-        if generation % self.frequencies[part]:
-            return None
-        copy = super()._copied(member, peers, ranked, count, generation, rng)
-        if copy is not None:
-            return copy
         migrants = [record for record in ranked if self._part(record) != part]
         for place in peers[max(count, len(peers) - 2 * count) : len(peers) - count]:
             # An equal one stays: where a task has a best score, all would move.

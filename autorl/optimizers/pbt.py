@@ -325,29 +325,30 @@ class Population(BaseOptimizer[O]):
             donor = self._survivor(peers or ranked, count, rng)
             return Copy(donor, donor)
         # 2. nobody else before the population is ready
-        if self.steps[generation - 1] < self.options.ready * self.problem.horizon:
+        early = self.steps[generation - 1] < self.options.ready * self.problem.horizon
+        if early or not self._evolves(member, generation):
             return None
-        return self._copied(member, peers, ranked, count, generation, rng)
+        better = self._better(member, peers, count, rng)
+        return (
+            self._migrant(member, peers, ranked, count) if better is None else Copy(better, better)
+        )
 
     def _peers(self, member: Record, records: Sequence[Record]) -> Sequence[Record]:
         """Return those of `records` that `member` competes with."""
         return records
 
-    def _copied(
-        self,
-        member: Record,
-        peers: Sequence[Record],
-        ranked: Sequence[Record],
-        count: int,
-        generation: int,
-        rng: np.random.Generator,
-    ) -> Copy | None:
-        """Choose whom a member copies that may go on.
+    def _evolves(self, member: Record, generation: int) -> bool:
+        """Tell whether a member that may go on may copy another in a generation."""
+        return True
 
-        The best `count` of its `peers` are ahead, the worst behind.
+    def _migrant(
+        self, member: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
+    ) -> Copy | None:
+        """Choose whom a member copies that copies none of its peers.
+
+        The best `count` of these are ahead, the worst behind.
         """
-        better = self._better(member, peers, count, rng)
-        return None if better is None else Copy(better, better)
+        return None
 
     def _better(
         self, member: Record, peers: Sequence[Record], count: int, rng: np.random.Generator

@@ -130,7 +130,7 @@ _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Make a folder that appears whole or not at all.
+    """Make the folder of a model, as `whole_folder`.
 
     Raises:
         InputError: something has this name, it is the name of a file, or it cannot be written.
@@ -142,8 +142,19 @@ def new_folder(target: Path) -> Iterator[Path]:
             file=str(target),
         )
     free_output(target)
+    with whole_folder(target) as scratch:
+        yield scratch
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Make a folder that appears whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     # beside the target: a rename is atomic on one file system alone
-    scratch = target.with_name(f".tmp-{target.name}-{os.getpid()}")
+    scratch = target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch.mkdir()
@@ -155,6 +166,6 @@ def new_folder(target: Path) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, OSError):
-            message = f"cannot be written ({error.strerror})"
+            message = f"cannot be written ({error.strerror or error})"
             raise InputError(message, file=str(target)) from error
         raise

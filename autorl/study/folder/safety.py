@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from autorl.core.masking import MASK
 from autorl.core.plain_text import counted, one_line
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import checkpoints, schema
-from autorl.store.checkpoints import STAGES, stays_inside, sync_tree
+from autorl.store.checkpoints import STAGES, stays_inside
 from autorl.store.events import ProposalMade
 from autorl.store.folder import (
     DATABASE,
@@ -40,7 +39,7 @@ from autorl.store.integrity import (
     saved_checkpoints,
     table_differences,
 )
-from autorl.store.outputs import REPORT, free_output
+from autorl.store.outputs import REPORT, free_output, whole_folder
 from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged, recordable
@@ -298,31 +297,13 @@ def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
     """
     free_output(target)
     check_database_file(folder)
-    scratch: Path | None = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the target: a rename is one step within a file system only.
-        scratch = Path(tempfile.mkdtemp(prefix=f".tmp-{target.name}-", dir=target.parent))
-        # `mkdtemp` makes folders that only their owner can open.
-        shutil.copymode(folder, scratch)
-        made = _write(folder, scratch, until)
-        # Before the rename, so that a power loss leaves no copy with the name and without the
-        # content.
-        sync_tree(scratch)
-        scratch.rename(target)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written ({error.strerror or one_line(error)})", file=str(target)
-        ) from error
+        with whole_folder(target) as scratch:
+            shutil.copymode(folder, scratch)
+            return _write(folder, scratch, until)
     except sqlite3.Error as error:
-        raise InputError(
-            f"cannot be copied ({one_line(error)})", file=str(folder / DATABASE)
-        ) from error
-    finally:
-        if scratch is not None:
-            # It is not there any more once it was renamed.
-            shutil.rmtree(scratch, ignore_errors=True)
-    return made
+        message = f"cannot be copied ({one_line(error)})"
+        raise InputError(message, file=str(folder / DATABASE)) from error
 
 
 def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
