@@ -66,7 +66,7 @@ def server(folder: Path, *, write: bool, max_runs: float, max_hours: float) -> A
         raise InputError('needs the official SDK of MCP: pip install "autorl[mcp]"') from None
     made = MCPServer("autorl", instructions=_OFFERS, version=__version__)
     tools = Tools(folder.resolve(), max_runs, time.time() + 3600 * max_hours)
-    reading = [tools.studies, tools.status, tools.best, tools.query]
+    reading: list[Any] = [tools.studies, tools.status, tools.best, tools.query]
     for tool in [*reading, tools.tune, tools.judge] if write else reading:
         hints = ToolAnnotations(read_only_hint=tool in reading, destructive_hint=False)
         made.add_tool(tool, annotations=hints)
