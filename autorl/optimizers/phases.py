@@ -116,8 +116,6 @@ class Phases(BaseOptimizer[PhasesOptions]):
             return Done()  # no agent is left that a phase could begin with
         # In the order of the first phase: a configuration has one place in every phase.
         config = before[0 if full else len(self._phases[phase])].proposal.config
-        origin = f"phase {phase + 1} from proposal {best.id}"
-        meta = FrozenMap(phase=phase)
         # One stream for all of a phase: their streams are the same, so comparisons stay paired.
         name = f"phase {phase + 1}"
         return Proposal(
@@ -125,8 +123,8 @@ class Phases(BaseOptimizer[PhasesOptions]):
             self.ends[phase],
             parent=Exploit(best.id, stream=name),
             member=name,
-            origin=origin,
-            meta=meta,
+            origin=f"{name} from proposal {best.id}",
+            meta=FrozenMap(phase=phase),
             informed=True,
             retain=True,
         )

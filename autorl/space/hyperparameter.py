@@ -130,10 +130,7 @@ class Hyperparameter:
 
         Choices are strings, numbers, booleans, None, or (nested) lists and mappings of those.
         """
-        values = tuple(frozen(choice) for choice in choices)
-        usual = values[0] if values else None
-        domain = cls(name, "categorical", None, None, values, "linear", usual, changeable)
-        return domain._completed(default, prior)
+        return cls._listed(name, "categorical", choices, changeable)._completed(default, prior)
 
     @classmethod
     def ordinal(
@@ -146,16 +143,20 @@ class Hyperparameter:
         prior: object = None,
     ) -> Hyperparameter:
         """Make a choice with an order, smallest first."""
-        values = tuple(frozen(choice) for choice in choices)
-        usual = values[len(values) // 2] if values else None
-        domain = cls(name, "ordinal", None, None, values, "linear", usual, changeable)
-        return domain._completed(default, prior)
+        return cls._listed(name, "ordinal", choices, changeable)._completed(default, prior)
 
     @classmethod
     def constant(cls, name: str, value: object) -> Hyperparameter:
         """Make a value every configuration has."""
-        fixed = frozen(value)
-        return cls(name, "constant", None, None, (fixed,), "linear", fixed)
+        return cls._listed(name, "constant", (value,))
+
+    @classmethod
+    def _listed(
+        cls, name: str, kind: Kind, choices: Iterable[object], changeable: bool = False
+    ) -> Hyperparameter:
+        values = tuple(frozen(choice) for choice in choices)
+        usual = values[len(values) // 2 if kind == "ordinal" else 0] if values else None
+        return cls(name, kind, None, None, values, "linear", usual, changeable)
 
     @classmethod
     def _numeric(

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +66,13 @@ from autorl.trainers.shared import (
     train_metric,
 )
 from autorl.trainers.shared import check_names as check_options
-from autorl.trainers.trained_task import beside_task, faults_of_space, of_task, trained_task
+from autorl.trainers.trained_task import (
+    SAME_AGENT,
+    beside_task,
+    faults_of_space,
+    of_task,
+    trained_task,
+)
 
 
 class PopulationTrainer(AgentTrainer):
@@ -287,16 +294,10 @@ class PopulationTrainer(AgentTrainer):
         if task == spec:
             return environment
         changed = self._environment(task)
-        seen_and_done = [
-            (either.observation_size, either.n_actions, either.low, either.high)
-            for either in (environment, changed)
-        ]
-        if seen_and_done[0] != seen_and_done[1]:
-            raise InputError(
-                "observations or actions are not those of the study's own task: an agent that is "
-                "evaluated there must be trained on the same",
-                key="space",
-            )
+        seen_and_done = attrgetter("observation_size", "n_actions", "low", "high")
+        if seen_and_done(environment) != seen_and_done(changed):
+            message = "observations or actions are not those of the study's own task"
+            raise InputError(f"{message}: {SAME_AGENT}", key="space")
         return changed
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:

@@ -22,6 +22,7 @@ from autorl.trainers.shared import ENVIRONMENT, base_name
 
 _NAME = re.compile(r"environment\.(?:kwargs\.(\w+)|wrappers\.(\w+)\.(\w+))")
 _KEY = "environment.wrappers"
+SAME_AGENT = "an agent that is evaluated there must be trained on the same"
 
 
 def of_task(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,11 +110,8 @@ def check_agent_fits(own: Any, trained: Any) -> None:
         first = getattr(own, space)
         second = getattr(trained, space)
         if not alike(first, second):
-            raise InputError(
-                f"the {what} are {second}, those of the study's own task {first}: an agent that "
-                "is evaluated there must be trained on the same",
-                key="space",
-            )
+            message = f"the {what} are {second}, those of the study's own task {first}"
+            raise InputError(f"{message}: {SAME_AGENT}", key="space")
 
 
 def _alike(first: gym.Space[Any], second: gym.Space[Any]) -> bool:

@@ -53,11 +53,8 @@ class _SamplingConfig(TrainingArguments):  # type: ignore[misc]
     def __post_init__(self) -> None:
         super().__post_init__()
         self.steps_per_generation = self.steps_per_generation or self.gradient_accumulation_steps
-        for name, least in (
-            ("num_generations", 2),
-            ("steps_per_generation", 1),
-            ("num_iterations", 1),
-        ):
+        fewest = {"num_generations": 2, "steps_per_generation": 1, "num_iterations": 1}
+        for name, least in fewest.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
