@@ -424,6 +424,7 @@ MAY_UNPICKLE = {
     "executors/slurm.py": ["pickle.loads"],  # results of its own jobs, in a folder of mode 0700
     "trainers/agents.py": ["pickle.loads"],  # a file that it has just written from arrays
     "testing/trainers.py": ["pickle.loads"],  # tests that something can be pickled
+    "trainers/trl/ranks.py": ["pickle.loads"],  # tests that its own error can be pickled
     "trainers/environment_state.py": [
         "pickle.loads",
         "pickle.loads",

@@ -116,7 +116,7 @@ def study_sections(
 
 
 def study_blocks(view: StudyView) -> list[Block]:
-    """Make the parts of a study that are shown beside the code that runs it."""
+    """Make what a notebook shows of a study."""
     result = view.found
     blocks = [Text(about(view)), Bar(watched(view).budget_used), *result_blocks(view, result)]
     return blocks if result is None else [*blocks, *_learning(view, result, view.trace)]

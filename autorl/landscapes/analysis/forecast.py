@@ -28,7 +28,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import curve_fit
 
 from autorl.core.networks import layers_of, network_weights
 from autorl.core.types import Config, InputError
@@ -427,6 +426,8 @@ def _sigmoid(steps: Array, scores: Array, at: float) -> float | None:
     if len(steps) < _POINTS:
         return None
 
+    from scipy import optimize  # the study file is read without it
+
     def curve(s: Array | float, bottom: float, top: float, middle: float, power: float) -> Array:
         return np.asarray(bottom + (top - bottom) / (1 + (middle / s) ** power))
 
@@ -435,7 +436,7 @@ def _sigmoid(steps: Array, scores: Array, at: float) -> float | None:
     low = (*[scores.min() - spread] * 2, steps[0] / 100, 0.1)
     high = (*[scores.max() + spread] * 2, steps[-1] * 100, 10.0)
     try:
-        fitted, _ = curve_fit(curve, steps, scores, start, bounds=(low, high))
+        fitted, _ = optimize.curve_fit(curve, steps, scores, start, bounds=(low, high))
     except RuntimeError:  # it did not converge
         return None
     return float(curve(at, *fitted))

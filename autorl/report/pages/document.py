@@ -215,7 +215,8 @@ def _still(block: Block) -> str:
         return str(_template().block(block))
     drawn = base64.b64encode(picture(block.chart, ".svg")).decode()
     notes = "".join(map(_still, (Text(f"{note}.", "note") for note in block.notes)))
-    return f'<p><img alt="{escape(block.chart.title)}" src="data:image/svg+xml;base64,{drawn}"></p>{notes}'
+    source = f"data:image/svg+xml;base64,{drawn}"
+    return f'<p><img alt="{escape(block.chart.title)}" src="{source}"></p>{notes}'
 
 
 def tried(make: Callable[[], Iterable[Block]], name: str) -> list[Block]:

@@ -8,6 +8,9 @@ from typing import Any
 from autorl.core.numbers import is_number
 from autorl.core.plain_text import shown
 from autorl.core.types import InputError
+from autorl.landscapes.analysis.forecast import forecasts, narrowed, read
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.library import find_landscape
 from autorl.space.document import unknown_key
 
 _KEY = "forecast"
@@ -16,8 +19,6 @@ _KEYS = (_KEY, "steps", "parameters", "ends")
 
 def write_out_forecast(data: dict[str, Any]) -> list[str]:
     """Replace a forecast by the space it predicts.
-
-    The study then holds that space.
 
     The target's steps are those of the study unless it says `steps`.
 
@@ -30,10 +31,6 @@ def write_out_forecast(data: dict[str, Any]) -> list[str]:
     stated = data.get("space")
     if not isinstance(stated, dict) or _KEY not in stated:
         return []
-    from autorl.landscapes.analysis.forecast import forecasts, narrowed, read
-    from autorl.landscapes.dataset import Dataset
-    from autorl.landscapes.library import find_landscape
-
     for key in stated:
         if key not in _KEYS:
             raise InputError(unknown_key(key, _KEYS), key="space")

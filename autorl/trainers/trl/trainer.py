@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from autorl.core.numbers import check_number
 from autorl.core.plain_values import plain
@@ -169,9 +170,9 @@ class TRLTrainer(RLHFTrainer):
             train = partial(self.train_here, earlier=earlier)
             if self.processes == 1:
                 return train(segment, str(folder), report)
-            from autorl.trainers.trl import ranks
-
-            return ranks.train(segment, str(folder), report, train, self.processes)
+            ranks, _ = _engine()
+            outcome: Outcome = ranks.train(segment, str(folder), report, train, self.processes)
+            return outcome
 
     def train_here(
         self,
@@ -192,9 +193,10 @@ class TRLTrainer(RLHFTrainer):
         with warnings.catch_warnings():
             # TRL's own use of names transformers is renaming
             warnings.simplefilter("ignore", FutureWarning)
-            from autorl.trainers.trl.segment_trainer import TRLRun
-
-            return TRLRun(self, settings, segment, report, earlier).train(folder)
+            _, segments = _engine()
+            run = segments.TRLRun(self, settings, segment, report, earlier)
+            outcome: Outcome = run.train(folder)
+            return outcome
 
     def _earlier(self, segment: Segment, aside: Path) -> Path | Outcome | None:
         """Return the policy of the first stage, or how that failed.
@@ -235,3 +237,10 @@ class TRLTrainer(RLHFTrainer):
             if not place.is_dir():
                 raise
         return place
+
+
+def _engine() -> tuple[ModuleType, ModuleType]:
+    """Import what trains, and torch, TRL and transformers with it."""
+    from autorl.trainers.trl import ranks, segment_trainer
+
+    return ranks, segment_trainer
