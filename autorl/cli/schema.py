@@ -32,14 +32,14 @@ def schema(what: Annotated[str, typer.Argument()] = "study") -> None:
     print_json(json_schema.whole(what, *_KINDS[what]()))
 
 
-def _one(name: str, known: Json) -> tuple[Json, Json]:
-    return known.pop(name), known
+def _one(name: str, definitions: Json) -> tuple[Json, Json]:
+    return definitions.pop(name), definitions
 
 
 def _build() -> tuple[Json, Json]:
-    study, known = study_schema(named_of_kind(*BUILT_BY))
+    study, definitions = study_schema(named_of_kind(*BUILT_BY))
     study["required"] += ["landscape", "optimizer"]
-    return study, known
+    return study, definitions
 
 
 _KINDS: Mapping[str, Callable[[], tuple[Json, Json]]] = {

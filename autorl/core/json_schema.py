@@ -38,8 +38,8 @@ def definitions(*kinds: type) -> Json:
         ref_template="#/definitions/{model}",
         schema_generator=_Writer,
     )
-    found: Json = shared["$defs"]
-    return found
+    described: Json = shared["$defs"]
+    return described
 
 
 def whole(name: str, content: Json, definitions: Json) -> Json:

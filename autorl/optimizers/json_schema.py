@@ -1,4 +1,4 @@
-"""JSON Schema of the section `optimizer`, made of the options that classes declare."""
+"""Makes the JSON Schema of `optimizer` from the options of classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAY_BE_NULL = ("rungs",)  # a key of the section too, whose null is its absence
 
 
 def optimizer_name(names: Sequence[str]) -> Json:
-    """Describe the name of an optimizer: one of these, or a class by path."""
+    """Describe names of optimizers: these, or a class by path."""
     return {"type": "string", "anyOf": [{"enum": [*names]}, {"pattern": ":"}]}
 
 
@@ -53,13 +53,13 @@ def optimizer_options(names: Sequence[str]) -> list[Json]:
 
 
 def _taken_by(cls: Class) -> Json:
-    """Describe the keys beside `name`, with those of every rule that it may be stopped by."""
-    found: dict[str, list[Json]] = {"stop": [{"type": "null"}]} if cls.partial else {}
+    """Describe the keys beside `name`, with those of all stopping rules."""
+    taken: dict[str, list[Json]] = {"stop": [{"type": "null"}]} if cls.partial else {}
     for taker in (cls, *([] if cls.partial else map(find_stopping, STOPPING))):
         for field in option_fields(taker):
-            found.setdefault(field.name, []).append(_option(taker, field))
+            taken.setdefault(field.name, []).append(_option(taker, field))
     options = {
-        key: kinds[0] if len(kinds) == 1 else {"anyOf": kinds} for key, kinds in found.items()
+        key: kinds[0] if len(kinds) == 1 else {"anyOf": kinds} for key, kinds in taken.items()
     }
     return {"properties": options, "propertyNames": {"enum": ["name", "stop", *options]}}
 

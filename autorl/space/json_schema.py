@@ -1,4 +1,4 @@
-"""JSON Schema of search spaces, made of the tables and constructors that check them."""
+"""Makes the JSON Schema of search spaces from what checks them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BOUND = "[^(),]+"
 
 
 def definitions() -> Json:
-    """Describe spaces: as a file, and as a study file may hold one.
+    """Describe spaces, alone and within a study file.
 
     A `change` is the entry of a hyperparameter in a space that extends another.
     """
@@ -45,7 +45,7 @@ def definitions() -> Json:
     return {
         "hyperparameter": {"anyOf": [_short(), *map(_entry, KEYS)]},
         "change": {
-            "anyOf": [{"type": "null"}, _short(), *(_entry(kind, whole=False) for kind in KEYS)]
+            "anyOf": [{"type": "null"}, _short(), *(_entry(kind, complete=False) for kind in KEYS)]
         },
         "space": {
             **_space(),
@@ -85,8 +85,8 @@ def _short() -> Json:
     """Describe a value, a list of choices, and an interval as text."""
     bounds = rf"\({_BOUND},{_BOUND}\)"
     scales = "|".join(INT_SCALES)
-    whole = rf"int\s*\({_BOUND},{_BOUND},\s*({scales})\s*\)"
-    calls = rf"^\s*(({'|'.join(INTERVALS)})\s*{bounds}|{whole})\s*$"
+    integers = rf"int\s*\({_BOUND},{_BOUND},\s*({scales})\s*\)"
+    calls = rf"^\s*(({'|'.join(INTERVALS)})\s*{bounds}|{integers})\s*$"
     texts = [{"pattern": "^[^()]*$"}, {"pattern": calls}]
     return {
         "anyOf": [
@@ -97,13 +97,13 @@ def _short() -> Json:
     }
 
 
-def _entry(kind: str, *, whole: bool = True) -> Json:
+def _entry(kind: str, *, complete: bool = True) -> Json:
     """Describe a hyperparameter of a type by the constructor that checks it."""
     make = _MADE_BY[kind]
     hints = get_type_hints(make)
     said = {**sentences(Hyperparameter), **_SAID}
     shape = {"enum": [*SHAPES]}
-    own: dict[str, Json] = {
+    special: dict[str, Json] = {
         "type": {"const": kind},
         "choices": {"type": "array", "minItems": 1},
         "schedule": {"anyOf": [shape, {"type": "array", "items": shape}]},
@@ -112,8 +112,8 @@ def _entry(kind: str, *, whole: bool = True) -> Json:
         ),
     }
     if kind == "int":
-        own["scale"] = {"enum": [*INT_SCALES]}
-    keys = {key: own.get(key) or TypeAdapter(hints[key]).json_schema() for key in KEYS[kind]}
+        special["scale"] = {"enum": [*INT_SCALES]}
+    keys = {key: special.get(key) or TypeAdapter(hints[key]).json_schema() for key in KEYS[kind]}
     needed = [
         name for name, it in inspect.signature(make).parameters.items() if it.default is it.empty
     ]
@@ -121,5 +121,5 @@ def _entry(kind: str, *, whole: bool = True) -> Json:
         needed.append("type")
     return mapping(
         {key: {**value, "description": said[key]} for key, value in keys.items()},
-        required=[key for key in KEYS[kind] if whole and key in needed],
+        required=[key for key in KEYS[kind] if complete and key in needed],
     )

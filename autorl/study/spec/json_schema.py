@@ -1,4 +1,4 @@
-"""JSON Schema of the study file, made of the classes and tables that check it."""
+"""Makes the JSON Schema of the study file from what checks it."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ def study_schema(names: Sequence[str] = ()) -> tuple[Json, Json]:
         Its content, and the definitions that it uses.
     """
     names = names or optimizers.names()
-    known = json_schema.definitions(Spec, CompareSection) | of_spaces()
-    optimizer = known["OptimizerSection"]
+    definitions = json_schema.definitions(Spec, CompareSection) | of_spaces()
+    optimizer = definitions["OptimizerSection"]
     optimizer["properties"]["name"] |= optimizer_name(names)
     optimizer |= {"additionalProperties": True, "allOf": optimizer_options(names)}
-    known["TrainerSection"]["properties"]["name"] |= _trainer_name()
-    study = known.pop(Spec.__name__)
+    definitions["TrainerSection"]["properties"]["name"] |= _trainer_name()
+    study = definitions.pop(Spec.__name__)
     space = {"anyOf": [_TEXT, {"$ref": "#/definitions/inline_space"}]}
-    for part in (study, known[AlgorithmSection.__name__]):
+    for part in (study, definitions[AlgorithmSection.__name__]):
         part["properties"]["space"] |= space
         for key, name in SHORT_FORMS.items():
             if key in part["properties"]:
-                named = known[f"{key.title()}Section"]["properties"][name]
+                named = definitions[f"{key.title()}Section"]["properties"][name]
                 _or(part, key, named if "type" in named else _TEXT)
-    task = known[TaskSection.__name__]
+    task = definitions[TaskSection.__name__]
     said = {**json_schema.sentences(TaskFamily), FAMILY: _FAMILY}
     task["properties"] |= {key: {"description": said[key]} for key in (FAMILY, *OF_FAMILY)}
     for key in ("tuning", "test"):
-        known[TasksSection.__name__]["properties"][key]["items"] = {
+        definitions[TasksSection.__name__]["properties"][key]["items"] = {
             "anyOf": [_TEXT, {"$ref": f"#/definitions/{TaskSection.__name__}"}]
         }
-    of_file = known[WarmStartSection.__name__]["properties"]
+    of_file = definitions[WarmStartSection.__name__]["properties"]
     preset = mapping({key: of_file[key] for key in PRESET_KEYS})
     study["properties"] |= {
         PRESET: {"anyOf": [{"type": ["string", "null"]}, preset], "description": _PRESET},
         "compare": {"$ref": f"#/definitions/{CompareSection.__name__}", "description": _COMPARE},
     }
     study["required"].remove("fidelity")  # some trainers and presets have their own
-    return study, known
+    return study, definitions
 
 
 _TEXT: Json = {"type": "string"}
@@ -71,9 +71,9 @@ def _or(part: Json, key: str, short: Json) -> None:
 
 
 def _trainer_name() -> Json:
-    """Describe the name of a trainer: a known one, or code of the user's."""
+    """Describe names of trainers, and code of the user's."""
     listed = [*trainers.names(), *ALIASES]
     families = [name[:-1] for name in listed if name.endswith("*")]
-    known = [name for name in listed if not set(":*") & set(name)]
+    single = [name for name in listed if not set(":*") & set(name)]
     patterns = [{"pattern": pattern} for pattern in (":", *(f"^{name}" for name in families))]
-    return {"type": "string", "anyOf": [{"enum": known}, *patterns]}
+    return {"type": "string", "anyOf": [{"enum": single}, *patterns]}
