@@ -25,7 +25,7 @@ def export(
     For an agent it is a zip that Stable-Baselines3 loads, hyperparameters of the run included, and
     the statistics of its normalisation beside it. For an RLHF study it is a folder that
     transformers reads with from_pretrained, model and tokenizer. A LoRA adapter is merged into the
-    model that it is for.
+    model that it is for. For a command it is the folder that its program saved.
 
     Options:
         model: What to write: a file, of RLHF a new folder; default model.zip, of RLHF model.

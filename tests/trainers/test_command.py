@@ -433,6 +433,11 @@ def test_a_program_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None
         train(command(tmp_path, command="no-such-program {seed} {until}"))
 
 
+def test_the_interpreter_is_the_one_that_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the program '/.*/no-such-python' was not found"):
+        train(command(tmp_path, python="~/no-such-python"))
+
+
 _TOLD = (
     "import json, os, sys; print(json.dumps({'step': 100, 'eval_return': 1.0})); "
     "print(sys.argv[1:], [os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')])"
