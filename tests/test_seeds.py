@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import expect_error
 
 from autorl.core.seeds import SeedPlan, digest, evaluation_seeds, generator, integer_seed
-from autorl.core.types import InputError
 
 
 def test_counts_are_tuning_from_0_and_test_from_100():
@@ -37,9 +37,7 @@ def test_counts_are_tuning_from_0_and_test_from_100():
     ],
 )
 def test_bad_plans_are_input_errors(tuning, test, key, message):
-    with pytest.raises(InputError, match=message) as caught:
-        SeedPlan(tuning, test)
-    assert caught.value.key == key
+    assert expect_error(message, SeedPlan, tuning, test).key == key
 
 
 @given(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from property_tests import examples
 from refusals import expect_error
 
-from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Start, TrainerSpec
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, Start, TrainerSpec
 from autorl.statistics.evaluation import Fixed, Racing
 from autorl.study.spec import Spec, load_spec, parse_override, thaw
 
@@ -442,9 +442,8 @@ ADDED = [
 
 @pytest.mark.parametrize(("line", "key", "message"), ADDED, ids=[line for line, *_ in ADDED])
 def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, line, key, message):
-    with pytest.raises(InputError) as caught:
-        loaded(tmp_path, f"{BASE}{line}\n")
-    error = caught.value
+    caught = expect_error("", loaded, tmp_path, f"{BASE}{line}\n")
+    error = caught
     assert error.file == str(tmp_path / "study.yaml")
     assert error.line in ((7, 8) if key is None else (7,))
     assert error.key == key
@@ -487,10 +486,9 @@ def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, 
     ],
 )
 def test_a_mistake_in_what_is_needed(tmp_path, old, new, line, key, message):
-    with pytest.raises(InputError) as caught:
-        loaded(tmp_path, BASE.replace(old, new))
-    assert (caught.value.line, caught.value.key) == (line, key)
-    assert message in str(caught.value)
+    caught = expect_error("", loaded, tmp_path, BASE.replace(old, new))
+    assert (caught.line, caught.key) == (line, key)
+    assert message in str(caught)
 
 
 def test_a_study_file_that_cannot_be_read(tmp_path):

@@ -245,12 +245,10 @@ def test_the_probe_of_the_study_folder_goes_with_the_executor(cluster, tmp_path)
 
 
 def test_what_no_node_has_is_one_line_unless_nodes_may_come(cluster, capsys):
-    with pytest.raises(InputError) as found:
-        make(cluster).submit([segment(0, resources=Resources(gpu=2))])
+    found = expect_error("", make(cluster).submit, [segment(0, resources=Resources(gpu=2))])
     line = "resources: no node of the Ray cluster has 2 GPU (the most a node has: 0 GPU)"
-    assert str(found.value) == line
-    with pytest.raises(InputError, match="3 CPU"):
-        make(cluster).submit([segment(0, resources=Resources(cpu=3))])
+    assert str(found) == line
+    expect_error("3 CPU", make(cluster).submit, [segment(0, resources=Resources(cpu=3))])
     with pytest.raises(InputError, match="on each of 3 nodes"):
         make(cluster).submit([segment(0, resources=Resources(nodes=3))])
     executor = make(cluster, workers=2, autoscaler=True)

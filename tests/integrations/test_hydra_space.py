@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from refusals import expect_error
 
 pytest.importorskip("hydra", reason="needs hydra-core, of the extra `hydra`")
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from autorl import InputError
 from autorl.core.types import Config
 from autorl.integrations.hydra_space import Searched, override_text, overrides_of, read_searched
 
@@ -55,8 +55,7 @@ def test_a_sweep_of_hydra_is_a_hyperparameter(text, entry):
     ],
 )
 def test_a_sweep_without_a_counterpart_is_refused(text, message):
-    with pytest.raises(InputError, match=message):
-        swept(text)
+    expect_error(message, swept, text)
 
 
 def test_keys_that_add_are_overridden_by_their_keys():
@@ -142,16 +141,14 @@ def test_spaces_in_files_are_read(tmp_path):
     )
     (tmp_path / "space.yaml").write_text("hyperparameters: {x: 'uniform(0, 1)'}")
     assert read_searched("space.yaml", tmp_path).start_from({"x": 0.1}).default()["x"] == 0.5
-    with pytest.raises(InputError, match=r"nowhere\.yaml"):
-        read_searched("nowhere.yaml", tmp_path)
+    expect_error(r"nowhere\.yaml", read_searched, "nowhere.yaml", tmp_path)
 
 
 @pytest.mark.parametrize(
     "source", [3, {"hyperparameters": {"x": {"type": "uniform_float", "lower": 0.0}}}]
 )
 def test_what_is_no_space_is_refused(tmp_path, source):
-    with pytest.raises(InputError, match=r"hydra\.sweeper\.search_space"):
-        read_searched(source, tmp_path)
+    expect_error(r"hydra\.sweeper\.search_space", read_searched, source, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from refusals import expect_error
 
 pytest.importorskip("ray.tune")
 
@@ -96,8 +97,7 @@ def test_its_state_is_json_and_no_pickle(tmp_path):
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "other"}', "[1]", "\x80"])
 def test_a_file_that_is_no_state_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "state").write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match="state"):
-        searcher().restore(str(tmp_path / "state"))
+    expect_error("state", searcher().restore, str(tmp_path / "state"))
 
 
 def observed(made):
@@ -171,8 +171,7 @@ def test_what_is_wrong_is_said_when_it_is_made(arguments, message):
 
 
 def test_a_missing_metric_is_said_at_the_first_trial():
-    with pytest.raises(InputError, match="metric: expected the metric and its mode"):
-        AutorlSearcher(SPACE).suggest("a")
+    expect_error("metric: expected the metric and its mode", AutorlSearcher(SPACE).suggest, "a")
 
 
 # -- spaces of Ray -----------------------------------------------------------------------------
@@ -211,8 +210,7 @@ def test_the_domains_of_a_param_space_are_searched():
     ids=["normal", "log and quantum", "grid", "function"],
 )
 def test_a_domain_that_no_space_has_is_refused_by_its_name(domain, name):
-    with pytest.raises(InputError, match=name):
-        space_of({"a": {"b": domain}})
+    expect_error(name, space_of, {"a": {"b": domain}})
 
 
 # -- trainers ----------------------------------------------------------------------------------
@@ -320,13 +318,11 @@ def test_a_function_that_cannot_be_resumed_is_one_iteration(trial, tmp_path, mon
     ],
 )
 def test_what_no_trial_could_train_is_refused_at_once(arguments, message):
-    with pytest.raises(InputError, match=message):
-        trainable(**{"trainer": "synthetic", "steps": 100, **arguments})
+    expect_error(message, trainable, **{"trainer": "synthetic", "steps": 100, **arguments})
 
 
 def test_an_environment_that_cannot_be_trained_in_is_refused_with_the_first_configuration(trial):
-    with pytest.raises(InputError, match="synthetic trains in no environment"):
-        trial(environment="CartPole-v1")
+    expect_error("synthetic trains in no environment", trial, environment="CartPole-v1")
 
 
 @pytest.mark.slow

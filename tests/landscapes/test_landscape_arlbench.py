@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from landscape_samples import imported
+from refusals import expect_error
 
 from autorl.core.types import EnvironmentSpec, InputError
 from autorl.landscapes import Landscape, load_landscape
@@ -110,8 +111,7 @@ def test_a_folder_of_compressed_files_is_one_command(tmp_path):
             raw().to_csv(stream, index=False)
     found = [each.id for each in import_any(tmp_path, tmp_path / "out")]
     assert found == ["arlbench/ppo/Acrobot-v1", "arlbench/ppo/CartPole-v1"]
-    with pytest.raises(InputError, match="is there already"):
-        import_any(tmp_path, tmp_path / "out")
+    expect_error("is there already", import_any, tmp_path, tmp_path / "out")
     assert len(import_any(tmp_path, tmp_path / "out", replace=True)) == 2
 
 
@@ -278,9 +278,7 @@ def with_clip(frame):
     ],
 )
 def test_wrong_files_are_refused(tmp_path, frame, options, rule):
-    with pytest.raises(InputError, match=rule) as caught:
-        read(tmp_path, frame, **options)
-    assert options.get("name", NAME) in str(caught.value)
+    assert options.get("name", NAME) in str(expect_error(rule, read, tmp_path, frame, **options))
 
 
 @pytest.fixture(scope="module")

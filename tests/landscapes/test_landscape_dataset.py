@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from landscape_samples import SPACE, STEPS, N, configs, manifest, tables
 from patience import PATIENCE
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.landscapes import (
@@ -87,8 +88,7 @@ def test_curves_are_the_stored_ones(landscape, rows):
     scores = expected.eval_return.astype(np.float32).tolist()
     assert frame.eval_return.tolist() == pytest.approx(scores)
     assert frame.step.tolist() == list(STEPS) * 5
-    with pytest.raises(InputError, match="no configuration 99"):
-        landscape.curves(99)
+    expect_error("no configuration 99", landscape.curves, 99)
 
 
 def test_curves_of_runs_in_any_order(tmp_path, rows):
@@ -188,8 +188,7 @@ def test_grid_lookup_equals_sql(landscape):
     ],
 )
 def test_refusals(landscape, call, rule):
-    with pytest.raises(InputError, match=rule):
-        call(landscape)
+    expect_error(rule, call, landscape)
 
 
 def crash(rows, run_id, from_step, keep_rows):
@@ -272,8 +271,7 @@ def test_continued_runs_are_not_mistaken_for_runs_from_scratch(tmp_path, landsca
 
 def test_two_runs_of_one_configuration_and_seed_are_an_error(tmp_path, rows):
     twice = rows.runs.assign(seed=rows.runs.seed.replace(1, 0))
-    with pytest.raises(InputError, match="trained twice"):
-        rewritten(tmp_path, dataclasses.replace(rows, runs=twice)).best()
+    expect_error("trained twice", rewritten(tmp_path, dataclasses.replace(rows, runs=twice)).best)
 
 
 def test_load_and_list(landscape):
@@ -281,19 +279,16 @@ def test_load_and_list(landscape):
     assert load_landscape("sample/dqn/CartPole-v1", root).manifest == landscape.manifest
     assert load_landscape(landscape.path).manifest == landscape.manifest
     assert list_landscapes(root) == {"sample/dqn/CartPole-v1": landscape.path}
-    with pytest.raises(InputError, match="did you mean 'sample/dqn/CartPole-v1'"):
-        load_landscape("sample/dqn/Pong", root)
+    expect_error("did you mean 'sample/dqn/CartPole-v1'", load_landscape, "sample/dqn/Pong", root)
     assert "sample/dqn/CartPole-v1" in repr(landscape)
 
 
 def test_missing_and_torn_files_are_one_clear_line(tmp_path, rows):
     data = rewritten(tmp_path, rows)
     (tmp_path / "x" / "runs.parquet").write_bytes(b"torn")
-    with pytest.raises(InputError, match="cannot be read"):
-        data.best()
+    expect_error("cannot be read", data.best)
     (tmp_path / "x" / "runs.parquet").unlink()
-    with pytest.raises(InputError, match=r"runs.parquet"):
-        Landscape(tmp_path / "x").best()
+    expect_error(r"runs.parquet", Landscape(tmp_path / "x").best)
 
 
 def test_a_query_larger_than_its_memory_uses_a_private_folder(landscape, monkeypatch):
@@ -365,5 +360,4 @@ def test_the_process_of_an_answer_ends_with_its_reader(landscape, monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_limit_of_a_query_is_a_time(landscape, seconds):
-    with pytest.raises(InputError, match="seconds: expected a number above 0"):
-        landscape.rows("SELECT 1", seconds=seconds)
+    expect_error("seconds: expected a number above 0", landscape.rows, "SELECT 1", seconds=seconds)

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from landscape_samples import SPACE, configs, imported, manifest, tables
+from refusals import expect_error
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
-from autorl.core.types import InputError
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_table
 
@@ -94,8 +94,7 @@ def test_our_own_flat_table_comes_back(tmp_path):
     ],
 )
 def test_wrong_mappings_are_refused(tmp_path, roles, message):
-    with pytest.raises(InputError, match=message):
-        read(tmp_path, table(), roles)
+    expect_error(message, read, tmp_path, table(), roles)
 
 
 @pytest.mark.parametrize(
@@ -113,5 +112,4 @@ def test_wrong_mappings_are_refused(tmp_path, roles, message):
 def test_wrong_cells_are_named_with_their_line(tmp_path, row, column, value, message):
     frame = table().assign(status="done", role="tuning").astype({column: object})
     frame.loc[row, column] = value
-    with pytest.raises(InputError, match=message):
-        read(tmp_path, frame, (*MAP, "status=status", "role=seed_role"))
+    expect_error(message, read, tmp_path, frame, (*MAP, "status=status", "role=seed_role"))

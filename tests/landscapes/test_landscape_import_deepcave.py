@@ -6,6 +6,7 @@ import ConfigSpace
 import numpy as np
 import pytest
 from landscape_samples import SPACE, N, configs, imported, manifest, tables
+from refusals import expect_error
 
 from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import Landscape, Objective, Tables, write_landscape
@@ -60,8 +61,7 @@ def test_logs_without_a_space_and_with_fractions_of_a_run(tmp_path):
     ]
     folder = run_folder(tmp_path / "run", rows, settings, meta=False)
     rule = r"line 1: the budget 0\.5 is not a whole number of steps; --unit"
-    with pytest.raises(InputError, match=rule):
-        import_any(folder, tmp_path / "out", id=ID)
+    expect_error(rule, import_any, folder, tmp_path / "out", id=ID)
     data = imported(folder, tmp_path / "out", id=ID, unit=1000)
     objective = data.manifest.objective
     assert data.manifest.steps == (500, 1000)
@@ -99,8 +99,7 @@ def changed(place, value):
     ],
 )
 def test_wrong_histories_name_their_line(tmp_path, rows, message):
-    with pytest.raises(InputError, match=message):
-        import_any(run_folder(tmp_path / "run", rows), tmp_path / "out", id=ID)
+    expect_error(message, import_any, run_folder(tmp_path / "run", rows), tmp_path / "out", id=ID)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +113,12 @@ def test_wrong_histories_name_their_line(tmp_path, rows, message):
 )
 def test_wrong_files_are_named(tmp_path, file, text, message):
     folder = run_folder(tmp_path / "run")
-    with pytest.raises(InputError, match="--id namespace"):
-        import_any(folder, tmp_path / "out")
+    expect_error("--id namespace", import_any, folder, tmp_path / "out")
     if text is None:
         (folder / file).unlink()
     else:
         (folder / file).write_text(text)
-    with pytest.raises(InputError, match=message):
-        import_any(folder, tmp_path / "out", id=ID, format="deepcave")
+    expect_error(message, import_any, folder, tmp_path / "out", id=ID, format="deepcave")
 
 
 def test_there_and_back_the_scores_are_the_same(tmp_path):
@@ -165,5 +162,4 @@ def test_floor_and_penalty_come_back(tmp_path):
     assert done.objective == aim
     assert done.return_bounds == (100.0, None)
     assert done.seeds == FrozenMap(manifest().seeds)
-    with pytest.raises(InputError, match="is there already"):
-        export_deepcave(Landscape(tmp_path / "a"), tmp_path / "run")
+    expect_error("is there already", export_deepcave, Landscape(tmp_path / "a"), tmp_path / "run")

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from refusals import expect_error
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
@@ -25,8 +26,7 @@ def test_what_nobody_knows_is_one_clear_line(tmp_path):
     assert all(name in text for name in FORMATS)
     with pytest.raises(InputError, match="unknown format 'xml'; allowed: arlbench, "):
         import_any(tmp_path, tmp_path / "out", format="xml")
-    with pytest.raises(InputError, match="no such file"):
-        import_any(tmp_path / "absent", tmp_path / "out")
+    expect_error("no such file", import_any, tmp_path / "absent", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,7 @@ def test_what_nobody_knows_is_one_clear_line(tmp_path):
     ],
 )
 def test_wrong_options_are_refused(tmp_path, options, message):
-    with pytest.raises(InputError, match=message):
-        import_any(tmp_path, tmp_path / "out", **options)
+    expect_error(message, import_any, tmp_path, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize(
@@ -54,15 +53,13 @@ def test_wrong_options_are_refused(tmp_path, options, message):
     ],
 )
 def test_folders_without_such_files_are_refused(tmp_path, format, message):
-    with pytest.raises(InputError, match=message):
-        import_any(tmp_path, tmp_path / "out", format=format, metric="return")
+    expect_error(message, import_any, tmp_path, tmp_path / "out", format=format, metric="return")
 
 
 def test_half_of_the_seeds_tune():
     assert seed_roles([4, 2, 9], None) == {2: "tuning", 4: "tuning", 9: "test"}
     assert seed_roles([4, 2, 9], 1) == {2: "tuning", 4: "test", 9: "test"}
-    with pytest.raises(InputError, match=r"1\.\.3, got 4"):
-        seed_roles([4, 2, 9], 4)
+    expect_error(r"1\.\.3, got 4", seed_roles, [4, 2, 9], 4)
 
 
 def test_an_inferred_space_holds_every_configuration():
@@ -103,10 +100,8 @@ def test_what_cannot_be_inferred_is_said():
     ) as caught:
         infer_space([{"a": 1, "b": 2}, {"a": 1}])
     assert caught.value.key == "b"
-    with pytest.raises(InputError, match="not a finite number"):
-        infer_space([{"a": float("inf")}, {"a": 1.0}])
-    with pytest.raises(InputError, match="no hyperparameters"):
-        infer_space([{}])
+    expect_error("not a finite number", infer_space, [{"a": float("inf")}, {"a": 1.0}])
+    expect_error("no hyperparameters", infer_space, [{}])
 
 
 def test_foreign_names_and_cells():

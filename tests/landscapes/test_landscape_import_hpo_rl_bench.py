@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from landscape_samples import imported
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape
@@ -77,8 +78,7 @@ def test_every_kind_of_space_is_a_landscape_of_its_own(tmp_path):
     assert rates == pytest.approx([1e-3, 1e-5])
     assert sorted(larger.config(number)["n_layers"] for number in (0, 1)) == [2, 3]
     assert validate([tmp_path / "out" / name for name in done]) == []
-    with pytest.raises(InputError, match="--id names one landscape"):
-        import_any(tmp_path, tmp_path / "other", id="a/b/c")
+    expect_error("--id names one landscape", import_any, tmp_path, tmp_path / "other", id="a/b/c")
 
 
 def test_a_cut_curve_is_lost_and_copies_are_left_out(tmp_path):
@@ -123,6 +123,4 @@ def test_wrong_files_are_named_with_their_key(tmp_path, name, change, message):
     write(tmp_path, name, 0, **(change or {}))
     if change is None:
         next(tmp_path.glob("*.json")).write_text("{")
-    with pytest.raises(InputError, match=message) as caught:
-        import_any(tmp_path, tmp_path / "out")
-    assert "seed0_eval.json" in str(caught.value)
+    assert "seed0_eval.json" in str(expect_error(message, import_any, tmp_path, tmp_path / "out"))

@@ -8,6 +8,7 @@ from landscape_samples import imported
 from optuna.distributions import FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.landscapes.importers import import_any
@@ -120,10 +121,8 @@ def test_several_studies_and_several_objectives_need_a_name(tmp_path):
             lambda trial: (trial.suggest_float("x", 0, 1), 7.0 + trial.number), n_trials=2
         )
     file, out = tmp_path / "study.db", tmp_path / "out"
-    with pytest.raises(InputError, match="--study must be one of: one, two"):
-        import_any(file, out, id=ID)
-    with pytest.raises(InputError, match="--metric one of score, cost"):
-        import_any(file, out, id=ID, study="two")
+    expect_error("--study must be one of: one, two", import_any, file, out, id=ID)
+    expect_error("--metric one of score, cost", import_any, file, out, id=ID, study="two")
     data = imported(file, out, id=ID, study="two", metric="cost")
     objective = data.manifest.objective
     assert (objective.metric, objective.direction) == ("cost", "minimize")
@@ -167,8 +166,6 @@ def test_files_that_are_no_storage_are_refused(tmp_path):
         import_any(tmp_path / "study.db", tmp_path / "out")
     with sqlite3.connect(tmp_path / "other.db") as connection:
         connection.execute("CREATE TABLE mine (x)")
-    with pytest.raises(InputError, match="not recognised"):
-        import_any(tmp_path / "other.db", tmp_path / "out", id=ID)
+    expect_error("not recognised", import_any, tmp_path / "other.db", tmp_path / "out", id=ID)
     (tmp_path / "broken.log").write_text('{"op_code": 0}\nnonsense\n{"op_code": 1}\n')
-    with pytest.raises(InputError, match="cannot read it"):
-        import_any(tmp_path / "broken.log", tmp_path / "out", id=ID)
+    expect_error("cannot read it", import_any, tmp_path / "broken.log", tmp_path / "out", id=ID)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from landscape_samples import imported
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.landscapes.importers import import_any
@@ -123,8 +124,7 @@ def test_step_and_seed_can_be_named(tmp_path):
     ],
 )
 def test_wrong_options_are_refused(tmp_path, two, options, message):
-    with pytest.raises(InputError, match=message):
-        import_any(two, tmp_path / "out", **options)
+    expect_error(message, import_any, two, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,9 @@ def test_wrong_results_name_their_line(tmp_path, two, line, old, new, message):
     lines = results.read_text().splitlines(keepends=True)
     lines[line] = lines[line].replace(old, new)
     results.write_text("".join(lines))
-    with pytest.raises(InputError, match=message):
-        import_any(two, tmp_path / "out", **OPTIONS)
+    expect_error(message, import_any, two, tmp_path / "out", **OPTIONS)
 
 
 def test_what_is_no_experiment_is_refused(tmp_path, two):
     next(two.glob("experiment_state*")).write_text("{}")
-    with pytest.raises(InputError, match="not an experiment state"):
-        import_any(two, tmp_path / "out", **OPTIONS)
+    expect_error("not an experiment state", import_any, two, tmp_path / "out", **OPTIONS)

@@ -4,6 +4,7 @@ import duckdb
 import pandas as pd
 import pytest
 from landscape_samples import SEEDS, SPACE, manifest, tables
+from refusals import expect_error
 
 from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import (
@@ -50,8 +51,7 @@ def test_merged_landscapes_hold_all_runs_over_one_numbering(tmp_path):
 
 def test_what_does_not_belong_together_is_not_merged(tmp_path):
     first = written(tmp_path)
-    with pytest.raises(InputError, match="at least two"):
-        merge_landscapes([first], tmp_path, "x/dqn/CartPole-v1")
+    expect_error("at least two", merge_landscapes, [first], tmp_path, "x/dqn/CartPole-v1")
     with pytest.raises(InputError, match="20 runs are in two of them"):
         merge_landscapes(
             [first, written(tmp_path, "b/dqn/CartPole-v1")], tmp_path, "x/dqn/CartPole-v1"
@@ -72,8 +72,7 @@ def test_deleting_leaves_neighbours_alone(tmp_path):
     assert list_landscapes(tmp_path) == {"sample/ppo/CartPole-v1": kept.path}
     assert not (tmp_path / "sample/dqn").exists()
     (tmp_path / "mine").mkdir()
-    with pytest.raises(InputError, match="nothing was deleted"):
-        delete_landscape(tmp_path / "mine")
+    expect_error("nothing was deleted", delete_landscape, tmp_path / "mine")
     assert (tmp_path / "mine").is_dir()
 
 
@@ -81,8 +80,7 @@ def test_a_link_to_a_landscape_is_not_deleted(tmp_path):
     landscape = written(tmp_path)
     link = tmp_path / "link"
     link.symlink_to(landscape.path)
-    with pytest.raises(InputError, match=r"is a link to .*nothing was deleted"):
-        delete_landscape(link)
+    expect_error(r"is a link to .*nothing was deleted", delete_landscape, link)
     assert list_landscapes(tmp_path)["sample/dqn/CartPole-v1"] == landscape.path
     assert link.is_symlink()
 
@@ -98,10 +96,8 @@ def test_a_flat_table_has_every_evaluation(tmp_path, ending):
         landscape.sql("SELECT sum(eval_return) FROM evals").fetchall()[0][0]
     )
     assert {"seed_role", "learning_rate", "config_hash", "status"} <= set(frame)
-    with pytest.raises(InputError, match="is there already"):
-        export_table(landscape, tmp_path / f"flat{ending}")
-    with pytest.raises(InputError, match=r"\.csv"):
-        export_table(landscape, tmp_path / "x.txt")
+    expect_error("is there already", export_table, landscape, tmp_path / f"flat{ending}")
+    expect_error(r"\.csv", export_table, landscape, tmp_path / "x.txt")
 
 
 # -- copies behind a URL -----------------------------------------------------------------------------------------------
@@ -120,8 +116,7 @@ def test_a_landscape_comes_back_from_a_url_as_it_was(tmp_path):
     for name in names:
         theirs = tmp_path / "theirs" / found.id / name
         assert theirs.read_bytes() == (sample.path / name).read_bytes()
-    with pytest.raises(InputError, match="is there already"):
-        download_landscape(url, tmp_path / "theirs")
+    expect_error("is there already", download_landscape, url, tmp_path / "theirs")
 
 
 @pytest.mark.parametrize(
@@ -136,6 +131,5 @@ def test_a_landscape_comes_back_from_a_url_as_it_was(tmp_path):
 def test_a_damaged_copy_writes_nothing(tmp_path, break_it, rule):
     url = upload_landscape(written(tmp_path / "mine"), str(tmp_path / "bucket"))
     break_it(tmp_path / "bucket/sample/dqn/CartPole-v1/runs.parquet")
-    with pytest.raises(InputError, match=rule):
-        download_landscape(url, tmp_path / "theirs")
+    expect_error(rule, download_landscape, url, tmp_path / "theirs")
     assert not (tmp_path / "theirs").exists()

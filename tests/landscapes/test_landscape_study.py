@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from landscape_samples import run_study
+from refusals import expect_error
 
 from autorl import landscapes, load_landscape
-from autorl.core.types import InputError
 from autorl.landscapes import Landscape, from_study
 from autorl.landscapes.validate import validate
 from autorl.store import Store
@@ -131,8 +131,7 @@ def newer(file):
 def test_a_study_that_cannot_be_read_is_an_input_error(finished, tmp_path, damage, rule):
     shutil.copytree(finished, tmp_path / "copy")
     damage(tmp_path / "copy" / "study.sqlite")
-    with pytest.raises(InputError, match=rule):
-        load_landscape(tmp_path / "copy")
+    expect_error(rule, load_landscape, tmp_path / "copy")
 
 
 def test_a_cost_objective_is_a_metric_of_the_last_evaluation(tmp_path):
@@ -176,8 +175,7 @@ def test_written_out_it_is_a_valid_landscape_with_the_same_rows(finished, tmp_pa
         pd.testing.assert_frame_equal(written.sql(query).df(), live.sql(query).df())
     assert written.best().config == live.best().config
     assert manifest.packages["numpy"]["sha256"]
-    with pytest.raises(InputError, match="is there already"):
-        from_study(finished, tmp_path, "my/synthetic/bowl")
+    expect_error("is there already", from_study, finished, tmp_path, "my/synthetic/bowl")
 
 
 @pytest.mark.parametrize("optimizer", ["hyperband", "asha", "pbt"])
@@ -214,13 +212,10 @@ def test_an_algorithm_choice_has_prefixed_columns(tmp_path):
 
 
 def test_what_cannot_be_written_is_refused(finished, tmp_path):
-    with pytest.raises(InputError, match="unknown field"):
-        from_study(finished, tmp_path, "my/synthetic/bowl", author="me")
-    with pytest.raises(InputError, match="namespace/algorithm/environment"):
-        from_study(finished, tmp_path, "bowl")
+    expect_error("unknown field", from_study, finished, tmp_path, "my/synthetic/bowl", author="me")
+    expect_error("namespace/algorithm/environment", from_study, finished, tmp_path, "bowl")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(InputError, match="no landscape"):
-        load_landscape(tmp_path)
+    expect_error("no landscape", load_landscape, tmp_path)
 
 
 def test_the_environment_of_the_id_is_the_studys(tmp_path, monkeypatch):
@@ -228,7 +223,6 @@ def test_the_environment_of_the_id_is_the_studys(tmp_path, monkeypatch):
         "autorl.trainers.synthetic.Synthetic.check", lambda *_: None
     )  # it has no environment
     folder = run(tmp_path / "named", environment={"id": "CartPole-v1"})
-    with pytest.raises(InputError, match="CartPole-v1"):
-        from_study(folder, tmp_path, "my/synthetic/Acrobot-v1")
+    expect_error("CartPole-v1", from_study, folder, tmp_path, "my/synthetic/Acrobot-v1")
     assert from_study(folder, tmp_path, "my/synthetic/CartPole-v1").environment == "CartPole-v1"
     assert load_landscape(folder).manifest.id == "studies/synthetic/CartPole-v1"

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 from landscape_samples import SPACE, N, configs, manifest, tables
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.landscapes import (
@@ -84,8 +85,7 @@ def test_same_rows_same_bytes(tmp_path):
 
 
 def test_an_existing_folder_is_not_replaced_unasked(folder):
-    with pytest.raises(InputError, match="is there already"):
-        write_landscape(folder, tables(), manifest(), SPACE)
+    expect_error("is there already", write_landscape, folder, tables(), manifest(), SPACE)
     again = write_landscape(folder, tables(count=3), manifest(), SPACE, replace=True)
     assert again.rows["configs"] == 3
     assert Landscape(folder).sql("SELECT count(*) FROM configs").fetchall() == [(3,)]
@@ -135,8 +135,7 @@ def test_append_then_compact_equals_writing_at_once(tmp_path):
 
 def test_append_refuses_ids_that_exist_and_changes_nothing(folder):
     before = Manifest.read(folder)
-    with pytest.raises(InputError, match="config_id"):
-        append(folder, tables(count=1))
+    expect_error("config_id", append, folder, tables(count=1))
     assert Manifest.read(folder) == before
 
 
@@ -218,9 +217,7 @@ def test_manifest_round_trip():
 )
 def test_wrong_manifests_are_refused(tmp_path, changes, rule):
     (tmp_path / "manifest.json").write_text(json.dumps({**manifest().to_dict(), **changes}))
-    with pytest.raises(InputError, match=rule) as caught:
-        Manifest.read(tmp_path)
-    assert "manifest.json" in str(caught.value)
+    assert "manifest.json" in str(expect_error(rule, Manifest.read, tmp_path))
 
 
 def test_unknown_columns_and_clashing_names(tmp_path):

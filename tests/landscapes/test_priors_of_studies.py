@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from landscape_samples import SPACE, write
+from refusals import expect_error
 from typer.testing import CliRunner
 
 from autorl.cli import app
@@ -128,8 +129,7 @@ def test_scores_are_scaled_from_the_low_quantile_to_the_best():
     assert np.all(np.diff(scores) >= 0)
     assert scores[20] == pytest.approx(0.47, abs=0.02)
     assert unit_scores(np.array([0.0, *[1.0] * 39]))[[0, 1]].tolist() == [0, 1]
-    with pytest.raises(InputError, match="all configurations score the same"):
-        unit_scores(np.ones(9))
+    expect_error("all configurations score the same", unit_scores, np.ones(9))
 
 
 def test_a_prior_file_is_a_source(here):
@@ -146,8 +146,7 @@ def test_a_prior_file_is_a_source(here):
     assert rows[0] == rows[1]
     content = json.loads((here / "dqn.json").read_text())
     assert len(content["designs"]) == 1
-    with pytest.raises(InputError, match="is there twice"):
-        build_prior([tables[0], tables[0]], SPACE)
+    expect_error("is there twice", build_prior, [tables[0], tables[0]], SPACE)
 
 
 def test_the_dry_run_says_what_the_prior_is_made_of(here):
@@ -215,8 +214,7 @@ def test_a_prior_file_has_a_name(here):
     prior_file(here, "CartPole-v1", "Pendulum-v1")
     data = named(here, ["dqn"]).optimizer.options["prior_data"]
     assert [task["prior"] for task in data["tasks"]["values"]] == ["dqn", "dqn"]
-    with pytest.raises(InputError, match=r"prior file 'dqm'; did you mean 'dqn'\?"):
-        named(here, ["dqm"])
+    expect_error(r"prior file 'dqm'; did you mean 'dqn'\?", named, here, ["dqm"])
 
 
 def test_of_two_tables_of_one_id_the_first_is_taken_and_the_other_named_if_it_differs(here):
@@ -323,5 +321,4 @@ def test_a_prior_file_that_cannot_be_read_is_a_line_or_an_error(here):
     assert [table.prior for group in gathered.groups for table in group] == ["dqn"]
     (line,) = gathered.skipped
     assert line.startswith("torn: no prior: not JSON")
-    with pytest.raises(InputError, match="no prior: not JSON"):
-        named(here, ["torn"])
+    expect_error("no prior: not JSON", named, here, ["torn"])

@@ -5,17 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 from driving import ask, proposed, tell, told
+from refusals import expect_error
 
-from autorl.core.types import (
-    Config,
-    Continue,
-    Failed,
-    InputError,
-    Proposal,
-    Proposed,
-    Scored,
-    Status,
-)
+from autorl.core.types import Config, Continue, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
 from autorl.optimizers.base import Record
 from autorl.optimizers.hyperband import may_go_on, rung_steps
@@ -228,8 +220,7 @@ def test_rungs_end_at_the_horizon_by_powers_of_eta(horizon, eta, rungs, steps):
 
 
 def test_two_rungs_cannot_end_at_one_step():
-    with pytest.raises(InputError, match="rungs: 3 rungs with eta 2 do not fit into 2 steps"):
-        rung_steps(2, 2, 3)
+    expect_error("rungs: 3 rungs with eta 2 do not fit into 2 steps", rung_steps, 2, 2, 3)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from refusals import expect_error
 
-from autorl.core.types import Config, Done, InputError
+from autorl.core.types import Config, Done
 from autorl.optimizers import BaseOptimizer, NoOptions, cuts, describe, find, make, names, option
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.registry import (
@@ -96,10 +97,9 @@ def mine(**options):
     ],
 )
 def test_wrong_names_and_options_are_explained(name, options, key, message):
-    with pytest.raises(InputError) as caught:
-        make(name, SPACE, horizon=10, **options)
-    assert caught.value.key == key
-    assert message in caught.value.message
+    caught = expect_error("", make, name, SPACE, horizon=10, **options)
+    assert caught.key == key
+    assert message in caught.message
 
 
 def test_a_partial_warm_start_is_completed_and_a_repeated_one_dropped():
@@ -111,8 +111,7 @@ def test_a_partial_warm_start_is_completed_and_a_repeated_one_dropped():
 def test_a_missing_package_names_the_extra(monkeypatch, name, extra):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     wanted = rf"^optimizer.name: {name} needs {name}: pip install 'autorl\[{extra}\]'$"
-    with pytest.raises(InputError, match=wanted):
-        make(name, SPACE, horizon=10)
+    expect_error(wanted, make, name, SPACE, horizon=10)
 
 
 def test_optuna_is_not_imported_by_optimizers_that_do_not_use_it():
@@ -173,10 +172,9 @@ def test_values_that_an_option_may_have(name, value):
     ],
 )
 def test_values_that_it_may_not_have(name, value, allowed):
-    with pytest.raises(InputError) as caught:
-        mine(**{name: value})
-    assert caught.value.key == f"optimizer.{name}"
-    assert caught.value.message == f"expected {allowed}, got {value!r}"
+    caught = expect_error("", mine, **{name: value})
+    assert caught.key == f"optimizer.{name}"
+    assert caught.message == f"expected {allowed}, got {value!r}"
 
 
 # -- descriptions -------------------------------------------------------------------------------------
@@ -200,9 +198,7 @@ def test_a_description_is_the_first_paragraph_and_the_options():
 
 @pytest.mark.parametrize("name", [3, None, "", "TPE", "a:b:c"])
 def test_what_is_no_name(name):
-    with pytest.raises(InputError, match="no optimizer") as caught:
-        find(name)
-    assert caught.value.key == "optimizer.name"
+    assert expect_error("no optimizer", find, name).key == "optimizer.name"
 
 
 # -- whose an option is ---------------------------------------------------------------------------------

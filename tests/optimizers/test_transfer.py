@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import Config, InputError, Proposal
 from autorl.optimizers import make
@@ -213,8 +214,7 @@ def test_the_prior_of_a_study_is_read_back_and_guarded_by_its_hash():
     again = study_prior_of(data, SQUARE)
     assert again.to_dict() == data
     assert unpack(pack(np.array([0.0, 0.25, 1.0])), (3,)) == pytest.approx([0, 0.25, 1], abs=1e-5)
-    with pytest.raises(InputError, match="was changed"):
-        study_prior_of({**data, "trust": {}}, SQUARE)
+    expect_error("was changed", study_prior_of, {**data, "trust": {}}, SQUARE)
     with pytest.raises(InputError, match="another space"):
         study_prior_of(data, load_space({"hyperparameters": {"x": UNIT}}))
 
@@ -238,12 +238,9 @@ def test_a_prior_file_is_read_back_and_a_changed_one_refused(tmp_path):
         set(config) for config in conditional.configs
     ]
     file.write_text(file.read_text().replace('"BSD-3"', '"BSD-2"'))
-    with pytest.raises(InputError, match="does not have its hash") as caught:
-        load_prior(file)
-    assert caught.value.file == str(file)
+    assert expect_error("does not have its hash", load_prior, file).file == str(file)
     file.write_text("[1")
-    with pytest.raises(InputError, match="no prior: not JSON"):
-        load_prior(file)
+    expect_error("no prior: not JSON", load_prior, file)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.trainers.language.tasks import build, letters, task, tiny_models
 from autorl.trainers.language.tasks.letters import (
     LETTERS,
@@ -80,9 +80,7 @@ def test_the_source_ends_sequences_and_prefers_what_its_table_says():
     ],
 )
 def test_options_out_of_range_are_input_errors(kwargs, key, tmp_path):
-    with pytest.raises(InputError) as error:
-        build("letters-goldproxy", kwargs, tmp_path)
-    assert key in error.value.key
+    assert key in expect_error("", build, "letters-goldproxy", kwargs, tmp_path).key
     assert not list(tmp_path.iterdir())
 
 
@@ -138,10 +136,8 @@ def test_the_names_of_an_ensemble_are_known_before_it_is_built():
     four = task("letters-goldproxy", {"instance": 3, "models": 4})
     assert four.signals == ("proxy", "proxy_0", "proxy_1", "proxy_2", "proxy_3", "gold")
     assert four.ensemble == four.signals[1:5]
-    with pytest.raises(InputError, match="models"):
-        four.check({"models": 0})
-    with pytest.raises(InputError, match="no option 'models'"):
-        PAIRS.check({"models": 4})
+    expect_error("models", four.check, {"models": 0})
+    expect_error("no option 'models'", PAIRS.check, {"models": 4})
 
 
 @pytest.fixture(scope="module")

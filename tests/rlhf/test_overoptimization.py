@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from made_landscapes import write
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.landscapes import Objective
 from autorl.space import load_space
 from autorl.trainers.language.overoptimization import curve, fit, fit_landscape, frontier, policies
@@ -149,7 +149,5 @@ def test_the_fit_is_of_policies_that_spend_their_distance_on_the_proxy_and_have_
 
 
 def test_a_landscape_without_a_proxy_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no metric 'proxy'"):
-        policies(landscape(tmp_path / "l", metrics=("kl", "gold")))
-    with pytest.raises(InputError, match="no 'all' seeds"):
-        policies(landscape(tmp_path / "m"), "all")
+    expect_error("no metric 'proxy'", policies, landscape(tmp_path / "l", metrics=("kl", "gold")))
+    expect_error("no 'all' seeds", policies, landscape(tmp_path / "m"), "all")

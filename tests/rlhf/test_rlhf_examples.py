@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.trainers.language.data.rows import Reader, chat_renderer, comparable
@@ -134,14 +135,11 @@ TALK = [say("user", "u"), say("assistant", "a")]
     ],
 )
 def test_a_row_that_means_nothing_is_named(first, second, message):
-    with pytest.raises(InputError, match=message) as error:
-        read(first, second)
-    assert error.value.file == "rows.jsonl"
+    assert expect_error(message, read, first, second).file == "rows.jsonl"
 
 
 def test_columns_that_are_not_there_or_unknown():
-    with pytest.raises(InputError, match="no column 'question'; there are prompt"):
-        read({"prompt": "p"}, prompt="question")
+    expect_error("no column 'question'; there are prompt", read, {"prompt": "p"}, prompt="question")
     with pytest.raises(InputError, match="unknown column 'answer'; allowed: prompt, chosen"):
         read({"prompt": "p"}, answer="solution")
 

@@ -4,6 +4,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from refusals import expect_error
 from rlhf_support import build_files, built, files_options, importable
 
 from autorl.core.types import InputError
@@ -149,8 +150,7 @@ def test_functions_get_messages_and_tokens_as_in_trl():
     ],
 )
 def test_a_function_that_does_not_fit_is_refused(name, rows, message):
-    with pytest.raises(InputError, match=message):
-        signal(name, rows)
+    expect_error(message, signal, name, rows)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,7 @@ def test_a_function_that_does_not_fit_is_refused(name, rows, message):
     ],
 )
 def test_what_goes_wrong_in_a_reward_says_in_which(name, rows, message):
-    with pytest.raises(InputError, match=f"{KEY}: own_rewards:{name} {message}"):
-        signal(name, rows)(["p", "q"], ["a", "b"])
+    expect_error(f"{KEY}: own_rewards:{name} {message}", signal(name, rows), ["p", "q"], ["a", "b"])
 
 
 def test_failures_of_the_machine_keep_their_kind():
@@ -189,8 +188,7 @@ def test_failures_of_the_machine_keep_their_kind():
 def test_functions_among_the_options_of_the_reward_are_named_too(options, message):
     task = built(signals={"gold": lambda prompts, texts: [0.0] * len(texts)})
     given = {f"reward.{name}": value for name, value in options.items()}
-    with pytest.raises(InputError, match=message):
-        RewardOptions.read(given).signal(task)(["p"], ["a"])
+    expect_error(message, RewardOptions.read(given).signal(task), ["p"], ["a"])
 
 
 def test_a_function_is_told_from_a_folder(tmp_path):

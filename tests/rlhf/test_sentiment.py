@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.trainers.language.tasks import sentiment, task
 from autorl.trainers.language.tasks.sentiment import (
     SENTIMENT,
@@ -82,20 +82,16 @@ def test_rare_words_are_left_out(archive, monkeypatch):
 
 
 def test_a_missing_or_other_archive_is_one_clear_line(archive, tmp_path):
-    with pytest.raises(InputError, match=r"pip download .* and set AUTORL_RATINGS") as missing:
-        snippets(tmp_path / "nothing.tar.gz")
-    assert "\n" not in str(missing.value)
+    expect_error(r"pip download .* and set AUTORL_RATINGS", snippets, tmp_path / "nothing.tar.gz")
     (tmp_path / "other.tar.gz").write_bytes(b"other")
-    with pytest.raises(InputError, match="SHA-256 differs"):
-        snippets(tmp_path / "other.tar.gz")
+    expect_error("SHA-256 differs", snippets, tmp_path / "other.tar.gz")
 
 
 def test_without_the_package_of_the_gold_the_task_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sentiment.importlib.util, "find_spec", lambda name: None)
     wanted = r'pip install "autorl\[sentiment\]" and set AUTORL_RATINGS'
     for make in (lambda: SENTIMENT.build(0, tmp_path), lambda: SENTIMENT.check({})):
-        with pytest.raises(InputError, match=wanted):
-            make()
+        expect_error(wanted, make)
 
 
 def test_a_study_is_refused_before_it_begins_where_ratings_are_missing(
@@ -105,11 +101,9 @@ def test_a_study_is_refused_before_it_begins_where_ratings_are_missing(
     monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
     assert SENTIMENT.check({"pairs": 8}) == ("prompts",)
     monkeypatch.delenv("AUTORL_RATINGS")
-    with pytest.raises(InputError, match=r"which is not at .*cache.* set AUTORL_RATINGS"):
-        SENTIMENT.check({})
+    expect_error(r"which is not at .*cache.* set AUTORL_RATINGS", SENTIMENT.check, {})
     monkeypatch.setenv("AUTORL_RATINGS", __file__)
-    with pytest.raises(InputError, match="SHA-256 differs"):
-        SENTIMENT.check({})
+    expect_error("SHA-256 differs", SENTIMENT.check, {})
     (tmp_path / "cache" / "rlhf" / "tiny-sentiment-0123").mkdir(parents=True)
     assert SENTIMENT.check({}) == ("prompts",), "it was built here before, and needs no ratings"
 
@@ -154,8 +148,7 @@ def test_a_built_task(archive, tmp_path):
 
 @pytest.mark.parametrize("options", [{"pairs": 0}, {"sft_steps": 1.5}, {"flips": 0.1}])
 def test_wrong_options(options, tmp_path):
-    with pytest.raises(InputError, match="kwargs"):
-        SENTIMENT.build(0, tmp_path, **options)
+    expect_error("kwargs", SENTIMENT.build, 0, tmp_path, **options)
 
 
 def test_the_real_archive():

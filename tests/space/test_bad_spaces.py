@@ -137,21 +137,19 @@ TEXTS = [
 def test_file_with_an_error(text, line, key, pattern, tmp_path):
     path = tmp_path / "space.yaml"
     path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        load_space(path)
-    message = str(caught.value)
+    caught = expect_error("", load_space, path)
+    message = str(caught)
     assert "\n" not in message
     assert message.startswith(f"{path}:{line}: " if line else f"{path}: ")
-    assert caught.value.key == key
-    assert re.search(pattern, caught.value.message), message
+    assert caught.key == key
+    assert re.search(pattern, caught.message), message
 
 
 def test_missing_file_and_unknown_name(tmp_path):
     expect_error(r"nowhere\.yaml.*no such file", load_space, tmp_path / "nowhere.yaml")
     expect_error(r"sb3/pqo.*no search space of this name", load_space, "sb3/pqo")
     expect_error("no such file", load_space, tmp_path)
-    with pytest.raises(InputError, match="expected the name or file"):
-        load_space(3)  # type: ignore[arg-type]
+    expect_error("expected the name or file", load_space, 3)  # type: ignore[arg-type]
 
 
 def test_not_text(tmp_path):

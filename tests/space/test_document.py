@@ -64,9 +64,7 @@ def bomb(first, again="[{}]"):
     ids=["lists", "merged mappings", "a key", "one long text"],
 )
 def test_what_aliases_stand_for_is_counted(text):
-    with pytest.raises(InputError, match="aliases written out") as error:
-        parse_document(text)
-    assert error.value.line is not None
+    assert expect_error("aliases written out", parse_document, text).line is not None
 
 
 def test_a_long_document_without_aliases_is_read():
@@ -98,10 +96,9 @@ def test_json_with_tabs(tmp_path):
     ],
 )
 def test_errors_have_a_line(text, line, pattern):
-    with pytest.raises(InputError, match=pattern) as caught:
-        parse_document(text, "file.yaml")
-    assert str(caught.value).startswith(f"file.yaml:{line}: ")
-    assert "\n" not in str(caught.value)
+    assert str(expect_error(pattern, parse_document, text, "file.yaml")).startswith(
+        f"file.yaml:{line}: "
+    )
 
 
 def test_deep_nesting_is_an_error_not_a_crash():

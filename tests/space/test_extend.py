@@ -1,8 +1,8 @@
 """Spaces that extend others: only what is named changes."""
 
 import pytest
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.space import load_space
 from autorl.space.extend import extended as extend
 from autorl.study.spec import load_spec
@@ -57,10 +57,9 @@ def test_what_is_narrowed_keeps_everything_else(base):
     ],
 )
 def test_bounds_are_widened_only_by_an_entry_with_a_type(base, name, entry, key):
-    with pytest.raises(InputError) as error:
-        extended(hyperparameters={name: entry})
-    assert error.value.key == f"hyperparameters.{name}.{key}"
-    assert f"{entry[key]} is outside" in error.value.message
+    error = expect_error("", extended, hyperparameters={name: entry})
+    assert error.key == f"hyperparameters.{name}.{key}"
+    assert f"{entry[key]} is outside" in error.message
     whole = {"lower": 1, "upper": 100} | entry | {"type": "float"}
     assert extended(hyperparameters={name: whole}).hyperparameters[name].upper == whole["upper"]
 
@@ -133,8 +132,7 @@ def test_rules_and_constants_are_added_and_new_hyperparameters_too(base):
         if allowed:
             found.check(config)
         else:
-            with pytest.raises(InputError):
-                found.check(config)
+            expect_error("", found.check, config)
 
 
 def test_an_extension_can_be_extended_from_another_folder(base, tmp_path, monkeypatch):
@@ -170,15 +168,13 @@ def test_an_extension_can_be_extended_from_another_folder(base, tmp_path, monkey
     ],
 )
 def test_mistakes_are_named(base, more, message):
-    with pytest.raises(InputError, match=message):
-        load_space({"extends": "base.yaml", **more})
+    expect_error(message, load_space, {"extends": "base.yaml", **more})
 
 
 def test_a_file_that_extends_itself_is_refused(base, tmp_path):
     (tmp_path / "loop.yaml").write_text("extends: other.yaml\n")
     (tmp_path / "other.yaml").write_text("extends: loop.yaml\n")
-    with pytest.raises(InputError, match=r"loop\.yaml:1: extends: .* extends itself"):
-        load_space("loop.yaml")
+    expect_error(r"loop\.yaml:1: extends: .* extends itself", load_space, "loop.yaml")
 
 
 def test_an_override_changes_one_key_of_a_named_space_and_the_stored_study_has_it_written_out(base):

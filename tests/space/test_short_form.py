@@ -2,8 +2,8 @@
 
 import pytest
 import yaml
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.space import load_space, read_space, to_yaml
 from autorl.study.spec import load_spec
 
@@ -83,10 +83,9 @@ def test_a_mistake_names_file_line_key_and_what_is_allowed(name, tmp_path):
     text, key, pattern = BAD[name]
     file = tmp_path / "space.yaml"
     file.write_text(f"hyperparameters:\n  y: 1\n  x: {text}\n")
-    with pytest.raises(InputError, match=pattern) as error:
-        load_space(file)
-    assert (error.value.file, error.value.line) == (str(file), 3)
-    assert error.value.key == f"hyperparameters.x{key}"
+    error = expect_error(pattern, load_space, file)
+    assert (error.file, error.line) == (str(file), 3)
+    assert error.key == f"hyperparameters.x{key}"
 
 
 @pytest.mark.parametrize("text", [text for text in PAIRS if "(" in text])
@@ -100,14 +99,12 @@ def test_intervals_need_no_quotes_between_braces(text, tmp_path):
 def test_an_open_parenthesis_between_braces_is_shown_with_what_follows(tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text("hyperparameters: {x: log(1e-5, 1e-2, y: 1}\n")
-    with pytest.raises(InputError, match=r"'log\(1e-5, 1e-2' is not an interval") as error:
-        load_space(file)
-    assert (error.value.key, error.value.line) == ("hyperparameters.x", 1)
+    error = expect_error(r"'log\(1e-5, 1e-2' is not an interval", load_space, file)
+    assert (error.key, error.line) == ("hyperparameters.x", 1)
 
 
 def test_a_tuple_of_python_is_neither_choices_nor_bounds():
-    with pytest.raises(InputError, match="a list of choices, an interval"):
-        load_space({"x": (-5.0, 5.0)})
+    expect_error("a list of choices, an interval", load_space, {"x": (-5.0, 5.0)})
 
 
 def test_a_study_stores_the_long_form(tmp_path):

@@ -4,6 +4,7 @@ both."""
 import json
 
 import pytest
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.study import Study
@@ -84,10 +85,9 @@ def test_what_the_space_fixes_to_something_else_is_refused(trainer):
 def test_options_that_disagree_are_refused():
     pytest.importorskip("stable_baselines3")
     kwargs = {"net_arch": [8], "policy_kwargs": {"net_arch": [4]}}
-    with pytest.raises(
-        InputError, match=r"kwargs\.net_arch: is fixed by trainer\.kwargs\.net_arch"
-    ):
-        study("sb3/ppo", kwargs=kwargs)
+    expect_error(
+        r"kwargs\.net_arch: is fixed by trainer\.kwargs\.net_arch", study, "sb3/ppo", kwargs=kwargs
+    )
     study("sb3/ppo", kwargs={**kwargs, "net_arch": [4]})
 
 
@@ -98,10 +98,9 @@ def test_with_several_algorithms_the_places_are_those_of_each():
         "b": {"trainer": {"name": "sb3/dqn", "kwargs": {"learning_rate": 1e-3}}, "space": {**RATE}},
     }
     spec = load_spec({**COMMON, "environment": "CartPole-v1", "algorithms": parts})
-    with pytest.raises(InputError) as error:
-        check(spec, trainer_loader(spec))
-    assert error.value.key == "algorithms.b.trainer.kwargs.learning_rate"
-    assert "algorithms.b.space.hyperparameters.learning_rate" in error.value.message
+    error = expect_error("", check, spec, trainer_loader(spec))
+    assert error.key == "algorithms.b.trainer.kwargs.learning_rate"
+    assert "algorithms.b.space.hyperparameters.learning_rate" in error.message
 
 
 def test_the_fixed_value_is_in_the_model_that_sb3_trained(tmp_path):
@@ -142,8 +141,7 @@ def test_constraints_see_the_number_of_environments_among_the_options(tmp_path):
         "hyperparameters": {**RATE, "n_steps": {"value": 16}, "batch_size": {"value": 64}},
         "constraints": ["batch_size <= n_steps * n_envs"],
     }
-    with pytest.raises(InputError, match="batch_size <= n_steps"):
-        study("population/ppo", space, {"n_envs": 2})
+    expect_error("batch_size <= n_steps", study, "population/ppo", space, {"n_envs": 2})
     pytest.importorskip("stable_baselines3")
     assert trained(study("population/ppo", space, {"n_envs": 4}), tmp_path / "s").n_envs == 4
 

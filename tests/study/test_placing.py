@@ -1,6 +1,7 @@
 """Needs of segments beside the resources of this machine, and how many run at once."""
 
 import pytest
+from refusals import expect_error
 from study_support import small_spec
 
 from autorl.core.types import InputError
@@ -61,12 +62,8 @@ def test_missing_gpus_are_the_fault_of_the_algorithm_that_asks(monkeypatch):
         raise InputError("none here", key="resources.gpu")
 
     monkeypatch.setattr(machine, "gpu_groups", none_here)
-    with pytest.raises(InputError) as refused:
-        capacity(two_algorithms(two={"gpu": 1}))
-    assert (refused.value.key, refused.value.message) == (
-        "algorithms.two.resources.gpu",
-        "none here",
-    )
+    refused = expect_error("", capacity, two_algorithms(two={"gpu": 1}))
+    assert (refused.key, refused.message) == ("algorithms.two.resources.gpu", "none here")
 
 
 # -- how many at once --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from patience import PATIENCE
+from refusals import expect_error
 from study_support import run_small, small_spec, table
 
 from autorl.core.types import Config, FrozenMap, InputError, Resources
@@ -198,9 +199,8 @@ def test_bad_resources_are_one_line_with_their_place(tmp_path, resources, messag
     study = yaml.safe_load(small_spec().freeze()) | {"resources": resources}
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(study, sort_keys=False))
-    with pytest.raises(InputError) as refused:
-        load_spec(path)
-    said = str(refused.value)
+    refused = expect_error("", load_spec, path)
+    said = str(refused)
     assert message in said
     assert said.startswith(f"{path}:")
     assert "\n" not in said
@@ -240,8 +240,7 @@ def test_what_this_machine_has_not_is_one_line(
         Study.create(spec, tmp_path / "study")
     assert str(refused.value) == f"resources.{needed}: {message}"
     assert not (tmp_path / "study").exists()
-    with pytest.raises(InputError, match=f"resources.{needed}"):
-        make_executor(spec, trainer_loader(spec))
+    expect_error(f"resources.{needed}", make_executor, spec, trainer_loader(spec))
 
 
 CPU_ALONE = "trains on the CPU alone: leave this out"
@@ -284,8 +283,7 @@ def test_segments_train_on_the_gpu_that_they_are_given(trainer, device, gpu, sai
         told = {"cpu": None, "cuda": "cuda", None: device}[said]
         assert spec.trainers[""].kwargs.get("device") == told
     else:
-        with pytest.raises(InputError, match=re.escape(said)):
-            setup._check_device(spec, "")
+        expect_error(re.escape(said), setup._check_device, spec, "")
 
 
 @pytest.mark.usefixtures("pretended_gpus")
@@ -297,8 +295,7 @@ def test_gpus_that_are_not_here_are_one_line_before_the_study(monkeypatch):
     ):
         spec = small_spec(executor={"name": "processes", "devices": devices}, resources={"gpu": 1})
         spec = spec.changed(trainer=spec.trainer.model_copy(update={"name": "sb3/ppo"}))
-        with pytest.raises(InputError, match=message):
-            setup.check_answers(spec)
+        expect_error(message, setup.check_answers, spec)
 
 
 HUNGRY = """

@@ -6,7 +6,6 @@ from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
 from study_support import small_spec
 
 from autorl.core.seeds import MOST_SEEDS
-from autorl.core.types import InputError
 from autorl.study import Study
 
 # -- progress and hours ------------------------------------------------------------------------------------------------
@@ -60,9 +59,7 @@ def test_what_pays_for_no_proposal_is_refused_with_what_is_left(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(0.1 * number))
     study = study_with(monkeypatch, toy_spec(budget={"runs": 2.25}), optimizer, Toy())
     run(study)
-    with pytest.raises(InputError) as refused:
-        study.extend(0.5)
-    assert refused.value.message == (
+    assert expect_error("", study.extend, 0.5).message == (
         "+0.5 would train nothing: the next proposal costs more than the 0.75 full runs left; "
         "add more"
     )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import segments
 from patience import wait_until
+from refusals import expect_error
 
 from autorl.core.types import (
     Config,
@@ -401,8 +402,7 @@ def _alive(pid: int) -> bool:
 def test_wrong_options_say_what_is_allowed(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=message):
-        load(command(tmp_path, **options))
+    expect_error(message, load, command(tmp_path, **options))
 
 
 @pytest.mark.parametrize(
@@ -424,8 +424,7 @@ def test_wrong_options_say_what_is_allowed(
 def test_check_sees_what_cannot_reach_the_command(
     tmp_path: Path, options: dict[str, Any], name: str, message: str
 ) -> None:
-    with pytest.raises(InputError, match=message):
-        load(command(tmp_path, **options)).check(EnvironmentSpec(), {name})
+    expect_error(message, load(command(tmp_path, **options)).check, EnvironmentSpec(), {name})
 
 
 def test_a_program_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
@@ -479,10 +478,9 @@ def test_launchers_are_told_of_their_gang_and_the_variables_pass_through(
     needs = Resources(gpu=4.0, nodes=3)
     for name in gang_environment(0, 2, "x", 1):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(
-        InputError, match=r"resources\.nodes: 3 hosts need an executor that sets NNO"
-    ):
-        told(tmp_path / "alone", needs)
+    expect_error(
+        r"resources\.nodes: 3 hosts need an executor that sets NNO", told, tmp_path / "alone", needs
+    )
     for name, value in gang_environment(1, 3, "10.0.0.7", 4711).items():
         monkeypatch.setenv(name, value)
     assert told(tmp_path / "gang", needs) == (

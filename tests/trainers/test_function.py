@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import segments
+from refusals import expect_error
 
 from autorl.core.types import (
     Checkpoint,
     Config,
     FrozenMap,
-    InputError,
     NotLoggedError,
     Segment,
     Status,
@@ -277,8 +277,7 @@ def test_a_file_is_found_in_the_working_folder(
     ],
 )
 def test_a_name_that_leads_nowhere_says_what_is_missing(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        load(TrainerSpec(name))
+    expect_error(message, load, TrainerSpec(name))
 
 
 def test_a_library_missing_inside_the_user_s_module_is_their_error(tmp_path: Path) -> None:
@@ -288,9 +287,6 @@ def test_a_library_missing_inside_the_user_s_module_is_their_error(tmp_path: Pat
 
 
 def test_an_argument_nobody_offers_names_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"'untill'.*did you mean 'until'"):
-        run(lambda config, untill: 1.0, {})
-    with pytest.raises(InputError, match="takes no configuration"):
-        run(lambda: 1.0, {})
-    with pytest.raises(InputError, match="unknown option of python 'metrik'"):
-        run(without_keywords, {}, metrik="x")
+    expect_error(r"'untill'.*did you mean 'until'", run, lambda config, untill: 1.0, {})
+    expect_error("takes no configuration", run, lambda: 1.0, {})
+    expect_error("unknown option of python 'metrik'", run, without_keywords, {}, metrik="x")

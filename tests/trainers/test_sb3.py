@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import expect_error
 
 pytest.importorskip("stable_baselines3")
 
@@ -538,8 +539,7 @@ def test_align_is_a_whole_number_of_rollouts() -> None:
     assert [ppo.align(Config(), step) for step in (0, 2047, 2048, 4097)] == [0, 0, 2048, 4096]
     assert ppo.align(Config(n_steps=10, n_envs=4), 81) == 80
     assert [dqn.align(Config(train_freq=2), step) for step in (6, 13)] == [6, 12]
-    with pytest.raises(InputError, match="whole episodes"):
-        dqn.align(Config(train_freq=(1, "episode")), 7)
+    expect_error("whole episodes", dqn.align, Config(train_freq=(1, "episode")), 7)
 
 
 @pytest.mark.parametrize(
@@ -563,8 +563,7 @@ def test_check_says_what_is_wrong_and_what_is_allowed(
     name: str, environment: str | None, fields: Any, hyperparameter: str, message: str
 ) -> None:
     spec = EnvironmentSpec(environment, **{key: freeze(value) for key, value in fields.items()})
-    with pytest.raises(InputError, match=message):
-        load(TrainerSpec(f"sb3/{name}")).check(spec, {hyperparameter})
+    expect_error(message, load(TrainerSpec(f"sb3/{name}")).check, spec, {hyperparameter})
 
 
 @pytest.mark.parametrize(
@@ -582,8 +581,7 @@ def test_a_value_sb3_cannot_take_is_an_input_error(
     runs: Runs, config: dict[str, Any], kwargs: dict[str, Any], normalize: Any, message: str
 ) -> None:
     spec = EnvironmentSpec("CartPole-v1", normalize=normalize)
-    with pytest.raises(InputError, match=message):
-        runs("ppo", PPO | config, spec, kwargs=FrozenMap(kwargs))
+    expect_error(message, runs, "ppo", PPO | config, spec, kwargs=FrozenMap(kwargs))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to train on")
@@ -593,7 +591,6 @@ def test_a_gpu_that_torch_does_not_see_is_not_trained_without(runs: Runs) -> Non
 
 
 def test_unknown_trainers_and_options_name_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'sb3/ppo'"):
-        load(TrainerSpec("sb3/pppo"))
+    expect_error("did you mean 'sb3/ppo'", load, TrainerSpec("sb3/pppo"))
     with pytest.raises(InputError, match=r"unknown option or .* 'polcy'; did you mean 'policy'"):
         load(TrainerSpec("sb3/ppo", FrozenMap(polcy="MlpPolicy")))

@@ -10,6 +10,7 @@ import made_landscapes
 import numpy as np
 import pytest
 import segments
+from refusals import expect_error
 from replay_space import SPACE
 from scipy.stats import spearmanr
 
@@ -210,21 +211,18 @@ def test_noise_without_structure_is_refused_unless_forced(tmp_path):
     plain = load(TrainerSpec("surrogate", FrozenMap(landscape=str(folder))))
     with pytest.raises(InputError, match=r"correlation of -?0\.\d\d, below 0.7; `force: true`"):
         plain.check(EnvironmentSpec(), ())
-    with pytest.raises(InputError, match=r"below 0\.7"):
-        Landscape(folder).surrogate()
+    expect_error(r"below 0\.7", Landscape(folder).surrogate)
     Landscape(folder).surrogate(min_correlation=-1.0)
     forced = TrainerSpec("surrogate", FrozenMap(landscape=str(folder), force=True))
     load(forced).check(EnvironmentSpec(), ())
     assert train(forced, SPACE.default()).notes[0].endswith("(forced)")
-    with pytest.raises(InputError, match=r"below 0\.7"):
-        Study.create(study_over(folder), tmp_path / "study")
+    expect_error(r"below 0\.7", Study.create, study_over(folder), tmp_path / "study")
 
 
 def test_phases_are_refused(tmp_path, monkeypatch):
     data = write(tmp_path, crash=False)
     monkeypatch.setattr(Landscape, "phases", (0, 200))
-    with pytest.raises(InputError, match="in phases: runs from scratch end at step 200"):
-        Surrogate(data)
+    expect_error("in phases: runs from scratch end at step 200", Surrogate, data)
 
 
 def test_one_seed_has_no_noise_and_a_role_that_is_missing_borrows(tmp_path):
@@ -250,8 +248,7 @@ def test_the_objective_is_pickled_by_name(landscape):
     config = SPACE.sample(np.random.default_rng(2))
     expected = objective(config, seed=3, until=250)
     assert copy(config, seed=3, until=250) == expected == objective(config, seed=3, until=200)
-    with pytest.raises(InputError, match="nothing before step 100"):
-        objective(config, until=99)
+    expect_error("nothing before step 100", objective, config, until=99)
 
 
 def study_over(folder, **changes):
@@ -300,5 +297,4 @@ def test_arlbench_surrogates(tmp_path):
     rng = np.random.default_rng(0)
     scores = [objective(objective.space.sample(rng), seed=0) for _ in range(50)]
     assert 0.0 < min(scores) < 100 < max(scores) <= 500.0
-    with pytest.raises(InputError, match=r"below 0\.7"):
-        Landscape(tmp_path / "arlbench/dqn/MiniGrid-Unlock").surrogate()
+    expect_error(r"below 0\.7", Landscape(tmp_path / "arlbench/dqn/MiniGrid-Unlock").surrogate)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import segments
+from refusals import expect_error
 
 from autorl.core.types import (
     Config,
@@ -168,8 +169,7 @@ def test_a_memory_hog_runs_into_the_limit(tmp_path: Path) -> None:
 
 
 def test_wrong_options_name_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'noise'"):
-        load(spec(noize=1))
+    expect_error("did you mean 'noise'", load, spec(noize=1))
     with pytest.raises(InputError, match="unknown hyperparameter 'lr'"):
         load(spec(optimum={"lr": 0.1})).check(segment(Config()).environment, {"learning_rate"})
 
@@ -196,9 +196,7 @@ def test_wrong_options_name_the_nearest() -> None:
 def test_an_option_of_another_kind_is_refused_by_its_key(
     name: str, value: Any, allowed: str
 ) -> None:
-    with pytest.raises(InputError, match=allowed) as error:
-        load(spec(**{name: value}))
-    assert error.value.key == f"trainer.kwargs.{name}"
+    assert expect_error(allowed, load, spec(**{name: value})).key == f"trainer.kwargs.{name}"
 
 
 def test_an_environment_is_refused() -> None:

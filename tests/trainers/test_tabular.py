@@ -10,6 +10,7 @@ import pytest
 import segments
 import yaml
 from made_landscapes import write
+from refusals import expect_error
 from replay_space import SPACE
 
 import autorl
@@ -128,8 +129,7 @@ def test_a_seed_past_the_last_one_is_refused_or_says_that_it_repeats(landscape, 
     for seed, role in ((5, "tuning"), (103, "test"), (99, "test")):
         with pytest.raises(InputError, match=rf"{role} seeds, .*seed {seed} would repeat one of"):
             train(trainer, segment(landscape, 0, seed=seed, role=role))
-        with pytest.raises(InputError, match="would repeat"):
-            landscape.objective()(config, seed=seed, role=role)
+        expect_error("would repeat", landscape.objective(), config, seed=seed, role=role)
     options = FrozenMap(landscape=str(landscape.path), wrap_seeds=True)
     wrapping = load(TrainerSpec("tabular", options))
     first, sixth = (train(wrapping, segment(landscape, 0, seed=seed)) for seed in (0, 5))
@@ -151,8 +151,7 @@ def test_a_seed_past_the_last_one_is_refused_or_says_that_it_repeats(landscape, 
     ],
 )
 def test_a_study_with_more_seeds_than_are_recorded_does_not_begin(folder, tmp_path, seeds, message):
-    with pytest.raises(InputError, match=message):
-        Study.create(study_over(folder, SPACE, seeds=seeds), tmp_path / "study")
+    expect_error(message, Study.create, study_over(folder, SPACE, seeds=seeds), tmp_path / "study")
     assert not (tmp_path / "study").exists()
     wrapping = {"name": "tabular", "kwargs": {"landscape": str(folder), "wrap_seeds": True}}
     Study.in_memory(study_over(folder, SPACE, trainer=wrapping, seeds=seeds)).close()
@@ -279,8 +278,7 @@ def test_what_is_not_given_has_the_default(landscape):
 def test_exact_takes_recorded_configurations_only(landscape):
     objective = landscape.objective("exact")
     assert objective(landscape.config(9), seed=1, until=250) == near(value(9, 11, 200))
-    with pytest.raises(InputError, match="is not in toys/toy/Toy-v0"):
-        objective(SPACE.sample(np.random.default_rng(5)))
+    expect_error("is not in toys/toy/Toy-v0", objective, SPACE.sample(np.random.default_rng(5)))
 
 
 def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
@@ -294,8 +292,7 @@ def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
         assert objective(config, seed=2, until=399) == expected == copy(config, seed=2, until=399)
     worst = near(value(0, 10, 100))  # of those recorded
     assert objective(landscape.config(CRASHED)) == worst
-    with pytest.raises(InputError, match="before step 100"):
-        objective(landscape.config(0), until=99)
+    expect_error("before step 100", objective, landscape.config(0), until=99)
 
 
 @pytest.mark.parametrize(
@@ -318,10 +315,8 @@ def test_wrong_options_are_named(folder, trainer, options, message):
 
 def test_another_space_or_environment_is_refused(trainer):
     trainer.check(EnvironmentSpec("Toy-v0"), SPACE.names)
-    with pytest.raises(InputError, match="Toy-v0, not CartPole"):
-        trainer.check(EnvironmentSpec("CartPole-v1"), SPACE.names)
-    with pytest.raises(InputError, match="did you mean 'rate'"):
-        trainer.check(EnvironmentSpec(), {"rates"})
+    expect_error("Toy-v0, not CartPole", trainer.check, EnvironmentSpec("CartPole-v1"), SPACE.names)
+    expect_error("did you mean 'rate'", trainer.check, EnvironmentSpec(), {"rates"})
 
 
 def test_the_memory_of_a_look_up_is_no_metric(folder, tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from refusals import expect_error
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
@@ -155,8 +156,7 @@ def test_a_run_is_cut_where_a_batch_of_completions_is_used_up(config, step, reac
 def test_names_are_those_of_trl_and_what_the_study_sets_is_refused(place, name, message):
     method = load(TrainerSpec("trl/rloo"))
     method.check(LETTERS, {"learning_rate", "beta", "learning_rate.end"})
-    with pytest.raises(InputError, match=message):
-        method.check(place, {name})
+    expect_error(message, method.check, place, {name})
 
 
 def test_a_package_that_a_trainer_imports_and_is_missing_is_named(monkeypatch):
@@ -165,10 +165,9 @@ def test_a_package_that_a_trainer_imports_and_is_missing_is_named(monkeypatch):
         raise ModuleNotFoundError("No module named 'setuptools'", name="setuptools")
 
     monkeypatch.setattr(methods.importlib, "import_module", import_module)
-    with pytest.raises(
-        InputError, match=r"'cpo' cannot be imported: No module named 'setuptools'$"
-    ):
-        methods.find("cpo").classes()
+    expect_error(
+        r"'cpo' cannot be imported: No module named 'setuptools'$", methods.find("cpo").classes
+    )
 
 
 def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
@@ -324,8 +323,7 @@ def test_the_own_hyperparameters_of_a_subclass_are_applied_and_a_dry_run_proves_
 
 def test_a_class_that_is_no_subclass_is_refused():
     other = TrainerSpec("trl/rloo", FrozenMap(algorithm_class="test_trl:SameDPOTrainer"))
-    with pytest.raises(InputError, match=r"no subclass of trl.*RLOOTrainer"):
-        load(other).check(LETTERS, ())
+    expect_error(r"no subclass of trl.*RLOOTrainer", load(other).check, LETTERS, ())
     with pytest.raises(InputError, match="rlhf/ppo takes no algorithm_class"):
         load(TrainerSpec("rlhf/ppo", FrozenMap(algorithm_class="test_trl:SameDPOTrainer")))
 

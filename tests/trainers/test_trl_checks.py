@@ -5,6 +5,7 @@ import importlib.util
 from types import SimpleNamespace
 
 import pytest
+from refusals import expect_error
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
@@ -109,8 +110,7 @@ def test_what_a_run_may_be_trained_on_is_no_objective(kwargs, space, task, metri
         "objective": {"metric": metric},
     }
     spec = load_spec(document | {"fidelity": {"steps": 8}, "budget": {"runs": 3}})
-    with pytest.raises(InputError, match=message):
-        check(spec, trainer_loader(spec))
+    expect_error(message, check, spec, trainer_loader(spec))
     if metric not in ("loss", "reward"):
         study(**given, objective={"metric": metric}, allow_proxy_selection=True)
     study(task=task, objective={"metric": "gold"})
@@ -167,8 +167,7 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
 )
 def test_a_fixed_value_that_no_run_could_train_with_is_refused(trainer, kwargs, message):
     task = "letters-pairs" if trainer in ("dpo", "kto") else "letters-goldproxy"
-    with pytest.raises(InputError, match=message):
-        study(f"trl/{trainer}", task, kwargs=kwargs)
+    expect_error(message, study, f"trl/{trainer}", task, kwargs=kwargs)
 
 
 OPTIONS = {
@@ -268,8 +267,7 @@ def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, h
 def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
     names = (*STABLE, *_EXPERIMENTAL, *_NO_TASK_HAS)
     unknown = next(name for name in available() if name not in names)
-    with pytest.raises(InputError, match=f"trl/{unknown} is trained on is not known: say it with"):
-        find(unknown)
+    expect_error(f"trl/{unknown} is trained on is not known: say it with", find, unknown)
     assert {*_EXPERIMENTAL, *_NO_TASK_HAS} <= {*available()}
     for name, what in (("gkd", "a teacher model"), ("tpo", "a reference"), ("async_grpo", "vLLM")):
         with pytest.raises(InputError, match=f"trl/{name} needs .*{what}.*trainer `command`"):
@@ -330,8 +328,7 @@ def test_a_choice_that_is_only_wrong_beside_others_is_judged_beside_those_of_its
     """32 completions go in groups of 2, 4 or 8; a group of 3 only where the batch is 24."""
     batch, groups = {"choices": [32, 24]}, {"choices": [2, 4, 8, 3]}
     space = {**RATE, "per_device_train_batch_size": batch, "num_generations": groups}
-    with pytest.raises(InputError, match=r"num_generations: .* \(32\) must be divisible .* \(3\)"):
-        study(space=space)
+    expect_error(r"num_generations: .* \(32\) must be divisible .* \(3\)", study, space=space)
     rules = {"constraints": ["per_device_train_batch_size % num_generations == 0"]}
     study(space={"hyperparameters": space, **rules})
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
+from refusals import expect_error
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
@@ -205,8 +206,7 @@ def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, t
     outcome = train(segment("trl/grpo", ONLINE, place, evaluate_at=(0, 2)))
     assert outcome.status is Status.DONE
     assert "judge" in outcome.reports[0].metrics
-    with pytest.raises(InputError, match="trains on"):
-        load(TrainerSpec("trl/grpo")).check_objective(place, ["judge"])
+    expect_error("trains on", load(TrainerSpec("trl/grpo")).check_objective, place, ["judge"])
     load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
 
 
@@ -314,8 +314,7 @@ def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
     assert spec.environment.kwargs["model"] == str(folder / "model")
     assert spec.environment.kwargs["data"] == str(folder / "prompts.jsonl")
     for document in (study(folder), study(folder) | {"environment": "files"}):
-        with pytest.raises(InputError, match=r"none of its own, name a signal"):
-            load_spec(document)
+        expect_error(r"none of its own, name a signal", load_spec, document)
 
 
 @pytest.mark.slow
@@ -401,6 +400,4 @@ def test_a_value_that_did_not_take_is_still_an_error(name):
 def test_when_no_row_is_short_enough_the_limit_is_named(method, folder):
     place = environment(folder, "pairs", **LEARNT)
     given = segment(f"trl/{method}", {**SMALL, "max_length": 2}, place)
-    with pytest.raises(InputError, match="leaves none of the 51 rows") as error:
-        train(given)
-    assert error.value.key == "max_length"
+    assert expect_error("leaves none of the 51 rows", train, given).key == "max_length"

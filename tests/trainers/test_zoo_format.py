@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from refusals import expect_error
 
 from autorl.core.types import Config, InputError, TrainerSpec, freeze
 from autorl.report.formats import Candidate, render
@@ -149,10 +150,9 @@ def test_a_mistake_names_file_and_line(
 ) -> None:
     path = tmp_path / "ppo.yml"
     path.write_text(text)
-    with pytest.raises(InputError, match=message) as error:
-        read_preset(path, environment, entry)
-    assert error.value.file == str(path)
-    assert line is None or error.value.line == line
+    error = expect_error(message, read_preset, path, environment, entry)
+    assert error.file == str(path)
+    assert line is None or error.line == line
     assert not Path("ran").exists()
 
 
@@ -234,8 +234,7 @@ warm_start: {zoo: ppo.yml}
         load_spec(written(file.parent, text.replace("gae_lambda: 0.8", "gae_lambda: 0.9")))
     normalised = text.replace("n_envs: 8}", "n_envs: 8, normalize: true}")
     walker = normalised.replace("{zoo: ppo.yml}", "{zoo: ppo.yml, entry: Walker-v0}")
-    with pytest.raises(InputError, match=r"Walker-v0 of ppo\.yml"):
-        load_spec(written(file.parent, walker))
+    expect_error(r"Walker-v0 of ppo\.yml", load_spec, written(file.parent, walker))
 
 
 @pytest.mark.parametrize(
@@ -249,8 +248,7 @@ warm_start: {zoo: ppo.yml}
     ],
 )
 def test_a_wrong_preset_is_one_line(file: Path, change: tuple[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        load_spec(written(file.parent, STUDY.replace(*change)))
+    expect_error(message, load_spec, written(file.parent, STUDY.replace(*change)))
 
 
 def zoo(algorithm: str, config: dict[str, Any], end: int = 1000, **more: Any) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from analysis_samples import SPACE, write_sample
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.landscapes import analysis
 from autorl.landscapes.analysis import chart_of
 from autorl.landscapes.analysis.kinds import SUFFIXES
@@ -198,10 +198,8 @@ def test_a_file_replaces_ours_and_no_other(data, tmp_path, suffix):
     if suffix != ".pdf":  # vl-convert numbers its objects anew each time
         assert first == second
     target.write_bytes(b"of somebody else")
-    with pytest.raises(InputError, match="is there already"):
-        analysis.save(answer, target)
-    with pytest.raises(InputError, match="no such folder"):
-        analysis.save(answer, tmp_path / "nowhere" / target.name)
+    expect_error("is there already", analysis.save, answer, target)
+    expect_error("no such folder", analysis.save, answer, tmp_path / "nowhere" / target.name)
 
 
 def test_a_page_is_complete_and_needs_no_network(data, tmp_path):

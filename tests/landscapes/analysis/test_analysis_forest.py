@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from analysis_samples import SPACE
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.landscapes.analysis.forest import (
     dependence_surface,
     dependence_table,
@@ -212,6 +212,4 @@ def test_what_the_space_forbids_is_no_gain():
     ],
 )
 def test_mistakes_are_named(forest, ask, message):
-    with pytest.raises(InputError) as error:
-        ask(forest)
-    assert message in str(error.value)
+    assert message in str(expect_error("", ask, forest))

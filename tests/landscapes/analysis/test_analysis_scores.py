@@ -5,9 +5,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 from analysis_samples import arlbench, means, with_data
+from refusals import expect_error
 from scipy.stats import percentileofscore, spearmanr
 
-from autorl.core.types import InputError
 from autorl.landscapes.analysis.scores import (
     compare_phases,
     early_choice,
@@ -158,8 +158,7 @@ def test_choosing_on_other_seeds_is_honest():
 def test_unit_scores():
     assert unit_scores([[1, 30], [2, 10], [5, 20]]).tolist() == [[0, 1], [0.25, 0], [1, 0.5]]
     assert unit_scores([3.0, 1.0]).tolist() == [1, 0]
-    with pytest.raises(InputError, match=r"score the same in columns \[1\]"):
-        unit_scores([[1, 2], [3, 2]])
+    expect_error(r"score the same in columns \[1\]", unit_scores, [[1, 2], [3, 2]])
 
 
 @pytest.mark.parametrize(
@@ -174,8 +173,7 @@ def test_unit_scores():
     ],
 )
 def test_scores_that_say_nothing_are_refused(ask, message):
-    with pytest.raises(InputError, match=message):
-        ask()
+    expect_error(message, ask)
 
 
 @with_data

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 from analysis_samples import SPACE, STEPS, write_sample
+from refusals import expect_error
 
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, Tables, analysis, write_landscape
@@ -31,8 +32,7 @@ def test_incomplete_configurations_are_left_out_where_they_are_incomplete(tmp_pa
         "SELECT value FROM scores WHERE config_id = 4 AND step = 200 AND seed_role = 'tuning' ORDER BY seed"
     )
     assert early.final[4] == pytest.approx([row[0] for row in stored.fetchall()])
-    with pytest.raises(InputError, match="250 is not in this data set"):
-        final_scores(data, step=250)
+    expect_error("250 is not in this data set", final_scores, data, step=250)
 
 
 def test_what_is_minimised_changes_its_sign(tmp_path):
@@ -55,8 +55,7 @@ def test_the_rows_of_a_task_table_are_the_configurations_in_common(tmp_path):
     assert table.values[:, 1] == pytest.approx(final_scores(two, "test").means)
     assert task_table([one, two], first=3).config_ids.tolist() == [1, 2]
     assert task_table([one, one]).environments == ["sample/dqn/Sample-v0"] * 2
-    with pytest.raises(InputError, match="at least two landscapes"):
-        task_table([one])
+    expect_error("at least two landscapes", task_table, [one])
     with pytest.raises(InputError, match="fewer than two complete configurations in common"):
         task_table([one, two], first=2)
 
@@ -84,15 +83,13 @@ def test_scores_are_clipped_before_the_mean_over_seeds(tmp_path):
             sign * rows.assign(value=rows.value.clip(lower=low)).groupby("config_id").value.mean()
         )
         assert table.values[:, column] == pytest.approx(expected.to_numpy())
-    with pytest.raises(InputError, match="did you mean 'Other-v0'"):
-        task_table([one, two], clip={"Other-v1": 0.0})
+    expect_error("did you mean 'Other-v0'", task_table, [one, two], clip={"Other-v1": 0.0})
 
 
 def test_ids_that_stand_for_other_configurations_are_not_paired(tmp_path):
     one = write_sample(tmp_path / "a", level, configs=6)
     two = write_sample(tmp_path / "b", level, environment="Other-v0", configs=6, sampler=1)
-    with pytest.raises(InputError, match="stand for other configurations"):
-        task_table([one, two])
+    expect_error("stand for other configurations", task_table, [one, two])
 
 
 def with_second_phase(folder, first):
@@ -129,8 +126,7 @@ def test_phases_of_a_landscape(tmp_path):
     first = write_sample(
         tmp_path / "one", lambda config: float(config["width"]), configs=8, direction="minimize"
     )
-    with pytest.raises(InputError, match="no phases"):
-        phase_scores(first)
+    expect_error("no phases", phase_scores, first)
     data = with_second_phase(tmp_path / "two", first)
     scores, config_ids, starts, ends = phase_scores(data)
     assert scores.shape == (2, 7, 5)  # run 0 of configuration 0 has no last score
@@ -146,7 +142,6 @@ def test_phases_of_a_landscape(tmp_path):
     assert found.about["schedule_gain"] > 0
     assert phase_scores(data, "test")[0].shape == (2, 8, 2)
     assert learning_curves(data).steps.tolist() == [100, 200, 300]  # of the runs from scratch
-    with pytest.raises(
-        InputError, match="runs from scratch end at step 300: ask for it, or compare phases"
-    ):
-        final_scores(data)
+    expect_error(
+        "runs from scratch end at step 300: ask for it, or compare phases", final_scores, data
+    )

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from analysis_samples import SPACE, write_sample
+from refusals import expect_error
 
-from autorl.core.types import InputError
 from autorl.landscapes import analysis
 from autorl.landscapes.analysis import values
 from autorl.landscapes.analysis.tables import final_scores
@@ -69,7 +69,5 @@ def test_of_a_landscape(tmp_path):
     found = analysis.analyse(data, "values", ["width"], "tuning")
     assert found.table.equals(expected)
     assert expected["mean"].dropna().is_monotonic_increasing
-    with pytest.raises(InputError, match="did you mean 'width'"):
-        performance_by_value(SPACE, CONFIGS, MEANS, "widht")
-    with pytest.raises(InputError, match="no configuration 99"):
-        configurations(data, [3, 99])
+    expect_error("did you mean 'width'", performance_by_value, SPACE, CONFIGS, MEANS, "widht")
+    expect_error("no configuration 99", configurations, data, [3, 99])
