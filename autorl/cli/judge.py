@@ -20,11 +20,10 @@ from autorl.cli.options import AsJson, Settings, Workers, print_answer, say_line
 from autorl.cli.run import overrides_of, stopped
 from autorl.core.plain_text import counted, number
 from autorl.core.types import InputError, StudyError
-from autorl.report.table import columns, table_of
+from autorl.report.table import columns
 from autorl.statistics import verdict
 from autorl.study.judging.book import (
     FIRST_POOL,
-    Answer,
     Book,
     current_baseline,
     entries_of,
@@ -82,9 +81,11 @@ def judge(
         if pool is not None and ledger is None:
             raise InputError("is for a ledger", key="--pool")
         source = _source(study, run, metric, settings, minimize=minimize)
-        terms = Terms(min_effect, max_runs, max_hours)
         with closing(Book(ledger or out, ledger=ledger is not None, pool=pool)) as book:
-            answer = _judged(book, sides, source, terms, workers)
+            *before, edit = (side_of(text, source, book.folder / "worktrees") for text in sides)
+            direction = edit.spec.objective[0].direction
+            terms = Terms(min_effect, max_runs, max_hours, direction=direction)
+            answer = book.judge(before[0] if before else None, edit, terms, workers)
         print_answer(answer, answer.document, as_json=as_json)
     # Codes 1 and 2 are verdicts here.
     except (InputError, StudyError) as error:
@@ -93,16 +94,6 @@ def judge(
     except KeyboardInterrupt as error:
         raise stopped(error, "the same command goes on") from None
     raise typer.Exit(answer.judgement.exit_code)
-
-
-def _judged(
-    book: Book, texts: list[str], source: Source, terms: Terms, workers: int | None
-) -> Answer:
-    """Judge the last side, against the first or the ledger's baseline."""
-    *before, edit = (side_of(text, source, book.folder / "worktrees") for text in texts)
-    directed = edit.spec.objective[0].direction
-    terms = Terms(terms.min_effect, terms.max_runs, terms.max_hours, direction=directed)
-    return book.judge(next(iter(before), None), edit, terms, workers)
 
 
 def ledger(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJson = False) -> None:
@@ -117,21 +108,19 @@ def ledger(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJs
     if baseline is None:
         raise InputError("holds no judgements", file=str(folder))
     expected = expected_gains(entries)
-    rows = []
-    for entry in entries:
-        ended = entry.ended or {}
-        names = ("difference", "interval", "at_least", "runs", "hours")
-        rows.append(
-            {
-                "number": entry.number,
-                "verdict": entry.verdict,
-                "seeds": ROLE_NAMES.get(ended.get("role", "")),
-                **{name: ended.get(name) for name in names},
-                "expected": expected.get(entry.number),
-                "level": entry.begun["terms"]["level"],
-                "edit": entry.begun["edit"]["label"],
-            }
-        )
+    names = ("difference", "interval", "at_least", "runs", "hours")
+    rows = [
+        {
+            "number": entry.number,
+            "verdict": entry.verdict,
+            "seeds": ROLE_NAMES.get(ended.get("role", "")),
+            **{name: ended.get(name) for name in names},
+            "expected": expected.get(entry.number),
+            "level": entry.begun["terms"]["level"],
+            "edit": entry.begun["edit"]["label"],
+        }
+        for entry, ended in ((entry, entry.ended or {}) for entry in entries)
+    ]
     better = [row for row in rows if row["verdict"] == "keep"]
     failed = sum(entry.charged for entry in entries)
     document = {
@@ -149,26 +138,17 @@ def ledger(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJs
 def _page(document: dict[str, Any]) -> str:
     """Write the history for people."""
     rows = document["judgements"]
-    shown = [
-        {
-            "": row["number"],
-            "verdict": row["verdict"],
-            "seeds": row["seeds"] or "-",
-            "gain": _or_dash(row["difference"]),
-            "95 %": " to ".join(map(signed, row["interval"] or ())) or "-",
-            "expected": _or_dash(row["expected"]),
-            "runs": row["runs"] or "-",
-            "edit": row["edit"],
-        }
-        for row in rows
-    ]
+    names = ("number", "verdict", "seeds", "difference", "interval", "expected", "runs", "edit")
+    header = ("", "verdict", "seeds", "gain", "95 %", "expected", "runs", "edit")
     better = sum(row["verdict"] == "keep" for row in rows)
-    lines = [columns(*table_of(shown), indent=""), ""]
-    lines.append(f"baseline now: {document['baseline']['label']}")
-    lines.append(
+    lines = [
+        columns(header, [[_cell(row[name]) for name in names] for row in rows], indent=""),
+        "",
+        f"baseline now: {document['baseline']['label']}",
         f"kept: {better} of {counted(len(rows), 'edit')}; gain found "
-        f"{signed(document['found_gain'])}, expected to survive {signed(document['expected_gain'])}"
-    )
+        f"{signed(document['found_gain'])}, expected to survive "
+        f"{signed(document['expected_gain'])}",
+    ]
     if document["ledger"]:
         lines.append(
             f"error: {counted(document['failed_confirmations'], 'confirmation')} failed, the next "
@@ -177,8 +157,10 @@ def _page(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _or_dash(value: float | None) -> str:
-    return "-" if value is None else signed(value)
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return " to ".join(map(signed, value))
+    return signed(value) if isinstance(value, float) else "-" if value is None else str(value)
 
 
 def noise(
@@ -215,25 +197,22 @@ def noise(
     # A one-sided test at 5 % finds it in 80 % of n runs of each side, with normal scores.
     smallest = {n: (1.645 + 0.842) * spread * (2 / n) ** 0.5 for n in (1, 3, 5, 10, 20, 50)}
     mean = measured.spec.objectives()[0].sign * float(scores.mean())
-    lines = [
-        f"{measured.label}: mean {number(mean)}, standard deviation {number(spread)} over "
-        f"{counted(runs, 'tuning seed')}",
-        "  smallest gain that n runs of each side show: "
-        + ", ".join(f"{n}: {number(gain)}" for n, gain in smallest.items()),
-    ]
     verdicts = []
     for gain in GAINS:
         pools = verdict.pools(0, FIRST_POOL)
         taken = verdict.planned(scores, gain * spread, pools, verdict.level_after(0))
         middle = float(np.median(taken))
-        sooner = np.isfinite(taken).mean()
+        found = float(np.isfinite(taken).mean())
         median = int(middle) if np.isfinite(middle) else None
-        plan = {"sd": gain, "gain": gain * spread, "found": float(sooner), "runs": median}
-        verdicts.append(plan)
-        lines.append(
-            f"  a gain of {number(gain * spread)} ({gain:g} sd): {100 * sooner:.0f} % found in a "
-            f"new ledger, by {median or 'too many'} runs of the edit (median)"
-        )
+        verdicts.append({"sd": gain, "gain": gain * spread, "found": found, "runs": median})
+    lines = [
+        f"{measured.label}: mean {number(mean)}, standard deviation {number(spread)} over "
+        f"{counted(runs, 'tuning seed')}",
+        "  smallest gain that n runs of each side show: "
+        + ", ".join(f"{n}: {number(gain)}" for n, gain in smallest.items()),
+        "  verdicts in a new ledger, by gain: the part found, and the edit's runs (median)",
+        columns(list(verdicts[0]), [[*map(number, it.values())] for it in verdicts]),
+    ]
     document = {
         "side": measured.label,
         "mean": mean,

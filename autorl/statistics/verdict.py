@@ -81,12 +81,8 @@ def wins(baseline: npt.ArrayLike, edit: npt.ArrayLike, coins: tuple[Array, Array
     """
     first = np.asarray(baseline)[..., :, None]
     second = np.asarray(edit)[..., None, :]
-    tied = first == second
-    if coins is None:
-        broken: npt.ArrayLike = 0.5
-    else:
-        broken = coins[0][..., :, None] < coins[1][..., None, :]
-    return np.where(tied, broken, second > first).astype(np.float32)
+    broken = 0.5 if coins is None else coins[0][..., :, None] < coins[1][..., None, :]
+    return np.where(first == second, broken, second > first).astype(np.float32)
 
 
 class Stage(NamedTuple):
@@ -167,9 +163,8 @@ def confirmed(
 
 
 def _looks(won: Array, pool: int, looks: Sequence[int], decide: Decision, begin: int) -> Stage:
-    shape = won.shape[:-2]
-    state = np.zeros(shape, dtype=np.int64)
-    runs = np.zeros(shape, dtype=np.int64)
+    state = np.full(won.shape[:-2], OPEN)
+    runs = np.zeros_like(state)
     for look, count in list(enumerate(looks))[begin:]:
         size = baseline_runs(count, pool)
         if count > won.shape[-1] or size > won.shape[-2]:
@@ -198,9 +193,8 @@ def boundary(pool: int, level: float) -> tuple[float, ...]:
         # The edit's own runs count as one of the draws.
         allowed = int(share * (len(drawn) + 1) + 1e-9) - 1 - int(spent.sum())
         alive = np.sort(drawn[~spent, look])
-        limit = float(alive[-allowed - 1]) + 1 if 0 <= allowed < len(alive) else np.inf
-        limits.append(limit)
-        spent |= drawn[:, look] >= limit
+        limits.append(float(alive[-allowed - 1]) + 1 if 0 <= allowed < len(alive) else np.inf)
+        spent |= drawn[:, look] >= limits[-1]
     return tuple(limits)
 
 
@@ -213,20 +207,13 @@ def _null_wins(pool: int) -> npt.NDArray[np.float32]:
         draws = _DRAWS // 20
         first = rng.random((draws, baseline_runs(LOOKS[-1], pool)), dtype=np.float32)
         second = rng.random((draws, LOOKS[-1]), dtype=np.float32)
-        total = np.zeros(draws, dtype=np.float32)
-        columns = []
-        size = 0
-        count = 0
-        for runs in LOOKS:
-            more = baseline_runs(runs, pool)
-            for column in range(count, runs):
-                total += (first[:, :size] < second[:, column, None]).sum(axis=1)
-            for row in range(size, more):
-                total += (first[:, row, None] < second[:, :runs]).sum(axis=1)
-            size = more
-            count = runs
-            columns.append(total.copy())
-        parts.append(np.stack(columns, axis=1))
+        won = np.zeros((draws, LOOKS[-1]), dtype=np.float32)
+        for run in range(LOOKS[-1]):
+            size = baseline_runs(run + 1, pool)
+            won[:, run] = (first[:, :size] < second[:, run, None]).sum(axis=1)
+            if run >= pool:  # a new run of the baseline, too
+                won[:, run] += (first[:, run, None] < second[:, :run]).sum(axis=1)
+        parts.append(won.cumsum(axis=1)[:, np.array(LOOKS) - 1])
     return np.concatenate(parts)
 
 
@@ -236,16 +223,13 @@ def at_least(baseline: Array, edit: Array, pool: int, level: float) -> float:
     It is the largest shift d for which edit - d still passes at some look: the repeated confidence
     limit of a shift, at 1 - level. It is -inf where no shift does.
     """
-    limits = boundary(pool, level)
-    best = -np.inf
-    for look, count in enumerate(LOOKS):
+    shifts = [-np.inf]
+    for limit, count in zip(boundary(pool, level), LOOKS, strict=True):
         size = baseline_runs(count, pool)
-        within = count <= len(edit) and size <= len(baseline)
-        if not within or limits[look] > count * size:
-            continue
-        differences = np.sort((edit[None, :count] - baseline[:size, None]).ravel())
-        best = max(best, float(differences[-int(limits[look])]))
-    return best
+        if count <= len(edit) and size <= len(baseline) and limit <= count * size:
+            differences = np.sort((edit[:count] - baseline[:size, None]).ravel())
+            shifts.append(float(differences[-int(limit)]))
+    return max(shifts)
 
 
 def pools(number: int, first: int) -> tuple[int, int]:
@@ -277,15 +261,13 @@ def planned(
     """
     rng = np.random.default_rng(0)
     values = np.asarray(noise, dtype=np.float64)
-    screens, looks = (
-        (
-            rng.choice(values, (draws, baseline_runs(runs[-1], size))),
-            rng.choice(values, (draws, runs[-1])) + gain,
-        )
-        for runs, size in ((SCREEN, sizes[0]), (LOOKS, sizes[1]))
+    baseline, edit, against, held = (
+        rng.choice(values, (draws, runs))
+        for looks, size in zip((SCREEN, LOOKS), sizes, strict=True)
+        for runs in (baseline_runs(looks[-1], size), looks[-1])
     )
-    screen = screened(*screens, sizes[0])
-    coins = (rng.random(looks[0].shape), rng.random(looks[1].shape))
-    stage = confirmed(*looks, coins, sizes[1], level)
+    screen = screened(baseline, edit + gain, sizes[0])
+    coins = (rng.random(against.shape), rng.random(held.shape))
+    stage = confirmed(against, held + gain, coins, sizes[1], level)
     passed = (screen.state == PASSED) & (stage.state == PASSED)
     return np.where(passed, screen.runs + stage.runs, np.inf)

@@ -161,7 +161,7 @@ def test_a_baseline_with_other_versions_is_measured_again(tmp_path, monkeypatch)
         (["a", "b"], "for a revision or a configuration give --study or --run"),
         (["none", "HEAD", "--run", RUN], "no revision"),
         (["HEAD", "HEAD", "--run", RUN], "same code and configuration"),
-        (["HEAD~1", "HEAD", "--run", RUN, "--max-runs", "1"], "expected at least 2"),
+        (["HEAD~1", "HEAD", "--run", RUN, "--max-runs", "1"], "of at least 2"),
         (["HEAD~1", "HEAD", "--run", RUN, "--pool", "5"], "is for a ledger"),
         (["HEAD~1", "HEAD", "--run", RUN, "--metric", "loss"], "loss"),
         (["HEAD", "--ledger", "new", "--run", RUN], "begins with a baseline"),

@@ -43,13 +43,6 @@ class Entry(NamedTuple):
         return "open" if self.ended is None else str(self.ended["verdict"])
 
     @property
-    def asked(self) -> list[object]:
-        """Both sides and the terms: equal ones are the same judgement."""
-        terms = self.begun["terms"]
-        keys = [self.begun[side]["key"] for side in ("baseline", "edit")]
-        return [*keys, *(terms[name] for name in ("min_effect", "max_runs", "max_hours"))]
-
-    @property
     def charged(self) -> bool:
         """Say whether it has spent error: a confirmation that kept nothing."""
         ended = self.ended
@@ -114,9 +107,8 @@ class Book:
         if not lines:
             # It may lie in the repository that is judged.
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-            first = (pool or FIRST_POOL) * ledger
-            self._write({"ledger": ledger, "pool": first})
-            lines = read_lines(self._file)
+            lines = [{"ledger": ledger, "pool": (pool or FIRST_POOL) * ledger}]
+            add_line(self._file, lines[0])
         self.is_ledger = bool(lines[0]["ledger"])
         self.pool = int(lines[0]["pool"])
         self.entries = entries_of(lines)
@@ -136,8 +128,7 @@ class Book:
             InputError: a ledger has another baseline, or has none and none is given.
             StudyError: every run of both sides failed.
         """
-        block = 0
-        notes = []
+        block, notes = 0, []
         described = current_baseline(self.entries) if self.is_ledger else None
         if described is not None:
             current = side_again(described, self.folder)
@@ -151,10 +142,9 @@ class Book:
         if baseline is None:
             raise InputError("a ledger begins with a baseline: give A and B", file=str(self.folder))
         entry = self._entry(baseline, edit, terms, block)
-        stored = entry.begun["terms"]
         blocks = [entry.begun[side]["block"] for side in ("baseline", "edit")]
         with bench_of(self.folder, (baseline, edit), blocks, workers) as bench:
-            judgement = judge_on(bench, Terms(**{**stored, "pools": tuple(stored["pools"])}))
+            judgement = judge_on(bench, Terms(**entry.begun["terms"]))
             trained = bench.trained_now()
             failures = [runs.failure() for runs in bench.sides]
         sides = zip((baseline, edit), failures, strict=True)
@@ -164,7 +154,7 @@ class Book:
         if entry.ended is None:
             names = ("verdict", "role", "difference", "interval", "at_least", "hours")
             summary = {name: getattr(judgement, name) for name in names} | _gain(judgement)
-            self._write({"number": entry.number, "ended": summary})
+            add_line(self._file, {"number": entry.number, "ended": summary})
             entry = entry._replace(ended=summary)
             self.entries[entry.number] = entry
         return Answer(entry, judgement, trained, notes)
@@ -172,33 +162,35 @@ class Book:
     def _entry(self, baseline: Side, edit: Side, terms: Terms, block: int) -> Entry:
         """Find the judgement of two sides, or begin it."""
         asked = [baseline.key, edit.key, terms.min_effect, terms.max_runs, terms.max_hours]
-        earlier = [entry for entry in self.entries if entry.asked == asked]
+        earlier = [entry for entry in self.entries if entry.begun.get("asked") == asked]
         if earlier:
             return earlier[-1]
         number = len(self.entries)
         level = verdict.ALPHA
-        # A judgement has held-out seeds of its own, which no look of another has used.
-        block_of_edit = 1
         if self.is_ledger:
             level = verdict.level_after(sum(entry.charged for entry in self.entries))
-            block_of_edit = number + 1
+        # A judgement has held-out seeds of its own, which no look of another has used.
+        block_of_edit = 1 + number * self.is_ledger
         begun = {
+            "asked": asked,  # equal ones are the same judgement
             "baseline": describe(baseline, block),
             "edit": describe(edit, block_of_edit),
             "terms": {**asdict(terms), "level": level, "pools": verdict.pools(number, self.pool)},
         }
-        self._write({"number": number, "begun": begun})
+        add_line(self._file, {"number": number, "begun": begun})
         self.entries = entries_of(read_lines(self._file))
         return self.entries[number]
 
-    def _write(self, line: Mapping[str, object]) -> None:
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
     def close(self) -> None:
         self._lock.release()
+
+
+def add_line(file: Path, line: Mapping[str, object]) -> None:
+    """Add a line of JSON, which is on the disk afterwards."""
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(line) + "\n")
+        lines.flush()
+        os.fsync(lines.fileno())
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:

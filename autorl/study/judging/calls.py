@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +16,7 @@ from autorl.core.types import InputError, SeedRole, Status
 from autorl.executors.function_processes import by_value
 from autorl.statistics.evaluation import Racing, SeedValue
 from autorl.statistics.verdict import Array
-from autorl.study.judging.book import read_lines
+from autorl.study.judging.book import add_line, read_lines
 from autorl.study.judging.judgement import Judgement, Terms, judge_on
 from autorl.trainers.user_code import metric_value
 
@@ -65,7 +63,8 @@ class _Calls:
     ) -> None:
         self._functions = functions
         self._sign = sign
-        self._known: list[dict[int, float]] = [{}, {}]
+        self._known: dict[tuple[object, int], float] = {}
+        self._keys: Sequence[object] = (0, 1)
         self._seconds = 0.0
         self._file: Path | None = None
         if out is not None:
@@ -73,34 +72,25 @@ class _Calls:
             self._keys = [hashlib.sha256(by_value(item)).hexdigest() for item in functions]
             self._file = Path(out) / "calls.jsonl"
             for line in read_lines(self._file):
-                for side, key in enumerate(self._keys):
-                    if line["function"] == key:
-                        self._known[side][line["seed"]] = line["score"]
+                self._known[line["function"], line["seed"]] = line["score"]
 
     @property
     def hours(self) -> float:
         return self._seconds / 3600
 
     def scores(self, role: SeedRole, baseline: int, edit: int, ahead: int) -> Sequence[Array]:
-        parts = []
-        for side, seeds in enumerate(self.seeds(role, baseline, edit)):
-            for seed in seeds:
-                if seed not in self._known[side]:
-                    self._call(side, seed)
-            parts.append(self._sign * np.array([self._known[side][seed] for seed in seeds]))
-        return parts
+        sides = enumerate(self.seeds(role, baseline, edit))
+        return [self._sign * np.array([self._score(n, seed) for seed in of]) for n, of in sides]
 
-    def _call(self, side: int, seed: int) -> None:
-        begun = time.monotonic()
-        score = _number(self._functions[side](seed))
-        self._seconds += time.monotonic() - begun
-        self._known[side][seed] = score
-        if self._file is not None:
-            line = {"function": self._keys[side], "seed": seed, "score": score}
-            with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+    def _score(self, side: int, seed: int) -> float:
+        key = (self._keys[side], seed)
+        if key not in self._known:
+            begun = time.monotonic()
+            score = self._known[key] = _number(self._functions[side](seed))
+            self._seconds += time.monotonic() - begun
+            if self._file is not None:
+                add_line(self._file, {"function": key[0], "seed": seed, "score": score})
+        return self._known[key]
 
     def seeds(self, role: SeedRole, baseline: int, edit: int) -> Sequence[Sequence[int]]:
         if role == "tuning":
@@ -184,8 +174,7 @@ def repeated(
     """
     count = most if seeds == "adaptive" else seeds
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(
-            f"expected a number of seeds or 'adaptive', got {shown(seeds)}", key="seeds"
-        )
+        message = f"expected a number of seeds or 'adaptive', got {shown(seeds)}"
+        raise InputError(message, key="seeds")
     sign = Terms(direction=direction).sign
     return Repeated(function, count, sign, adaptive=seeds == "adaptive")

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from autorl.core import seeds as streams
+from autorl.core.numbers import check_number
 from autorl.core.plain_text import counted, number, shown
 from autorl.core.types import InputError, SeedRole
 from autorl.statistics import difference_interval, verdict
@@ -70,17 +71,11 @@ class Terms:
     direction: str = "maximize"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_effect < float("inf"):
-            message = f"expected a gain of at least 0, got {self.min_effect:g}"
-            raise InputError(message, key="--min-effect")
+        check_number(self.min_effect, "--min-effect", 0)
+        check_number(self.max_runs, "--max-runs", SCREEN[0], whole=True)
         if self.direction not in ("maximize", "minimize"):
-            raise InputError(
-                f"expected maximize or minimize, got {shown(self.direction)}", key="direction"
-            )
-        if self.max_runs < SCREEN[0]:
-            raise InputError(
-                f"expected at least {SCREEN[0]}, got {self.max_runs}", key="--max-runs"
-            )
+            message = f"expected maximize or minimize, got {shown(self.direction)}"
+            raise InputError(message, key="direction")
 
     @property
     def sign(self) -> float:
@@ -154,29 +149,32 @@ class Judgement:
 def judge_on(bench: Bench, terms: Terms) -> Judgement:
     """Train runs until the verdict holds."""
     used: dict[SeedRole, tuple[int, int]] = {}
+    return _judgement(bench, terms, used, *_decided(bench, terms, used))
+
+
+def _decided(
+    bench: Bench, terms: Terms, used: dict[SeedRole, tuple[int, int]]
+) -> tuple[Verdict, str]:
+    """Look until the verdict holds; `used` takes the runs of both sides."""
     for role, looks in _STAGES.items():
         before = sum(runs for _, runs in used.values())
         state = OPEN
         for look, runs in enumerate(looks):
             if before + runs > terms.max_runs:
-                why = f"{terms.max_runs} runs did not decide (--max-runs)"
-                return _judgement(bench, terms, used, "undecided", why)
+                return "undecided", f"{terms.max_runs} runs did not decide (--max-runs)"
             if terms.max_hours is not None and bench.hours >= terms.max_hours:
-                why = f"{terms.max_hours:g} hours did not decide (--max-hours)"
-                return _judgement(bench, terms, used, "undecided", why)
+                return "undecided", f"{terms.max_hours:g} hours did not decide (--max-hours)"
             used[role] = (verdict.baseline_runs(runs, terms.pool(role)), runs)
             most = min(looks[-1], terms.max_runs - before)
             state = _state(bench, role, bench.scores(role, *used[role], most), terms, look)
             if state != OPEN:
                 break
         if state == OPEN:
-            why = f"no decision after {counted(looks[-1], 'run')} of the edit"
-            return _judgement(bench, terms, used, "undecided", why)
+            return "undecided", f"no decision after {counted(looks[-1], 'run')} of the edit"
         if state == FAILED:
-            why = "a gain is too unlikely" if role == "tuning" else "its gain was not confirmed"
-            return _judgement(bench, terms, used, "discard", why)
-    why = "better than the baseline, confirmed on held-out seeds"
-    return _judgement(bench, terms, used, "keep", why)
+            unlikely = "a gain is too unlikely"
+            return "discard", unlikely if role == "tuning" else "its gain was not confirmed"
+    return "keep", "better than the baseline, confirmed on held-out seeds"
 
 
 def _state(bench: Bench, role: SeedRole, scores: Sequence[Array], terms: Terms, look: int) -> int:
@@ -189,10 +187,8 @@ def _state(bench: Bench, role: SeedRole, scores: Sequence[Array], terms: Terms, 
         np.array([streams.generator(seed, "test", "tie", side).random() for seed in seeds])
         for side, seeds in enumerate(bench.seeds(role, len(baseline), len(edit)))
     )
-    stage = verdict.confirmed(
-        baseline, shifted, (first, second), terms.pool(role), terms.level, first_look=look
-    )
-    return int(stage.state)
+    under = (terms.pool(role), terms.level)
+    return int(verdict.confirmed(baseline, shifted, (first, second), *under, first_look=look).state)
 
 
 def _judgement(
@@ -222,15 +218,13 @@ def _judgement(
         difference = terms.sign * float(edit.mean() - baseline.mean())
         rng = streams.generator(0, "test", "judgement")
         bounds = difference_interval(edit, baseline, "mean", rng=rng)
-        low, high = sorted((terms.sign * bounds.low, terms.sign * bounds.high))
-        interval = (low, high)
+        ends = (terms.sign * bounds.low, terms.sign * bounds.high)
+        interval = (min(ends), max(ends))
         if ended == "keep":
             limit = verdict.at_least(baseline, edit, terms.pool(role), terms.level)
+    measured = (difference, interval, limit, seeds, shown)
     more = _outlook(bench, role, parts[role], terms)
-    level = terms.level
-    return Judgement(
-        ended, why, role, difference, interval, limit, seeds, shown, more, level, bench.hours
-    )
+    return Judgement(ended, why, role, *measured, more, terms.level, bench.hours)
 
 
 def _outlook(

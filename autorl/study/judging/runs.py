@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from autorl.executors.worker import Load
 from autorl.statistics.verdict import Array
 from autorl.store import Store
 from autorl.store.checkpoints import driving
-from autorl.store.events import ProposalMade, SessionBegun, StudyEvent
+from autorl.store.events import ProposalMade, SessionBegun
 from autorl.store.folder import holds_study
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
@@ -71,9 +71,7 @@ class Side:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Versions, user files by hash, and the machine."""
-        files = {} if self.code else user_files(self.spec)
-        facts: dict[str, Any] = plain(session(self.spec, files))
-        return facts
+        return dict(plain(session(self.spec, {} if self.code else user_files(self.spec))))
 
     @cached_property
     def content(self) -> str:
@@ -114,26 +112,20 @@ class Runs:
         self.spec = side.spec
         self.load: Load = trainer_loader(side.spec)
         self.block = block
-        if not holds_study(folder):
-            space = side.spec.search_space
-            self.store = Store.create(folder, side.spec.freeze(), space.hash)
-        else:
+        if holds_study(folder):
             self.store = Store.open(folder)
+        else:
+            self.store = Store.create(folder, side.spec.freeze(), side.spec.search_space.hash)
         self._journal = Journal(self.store)
         lineage = _OneProposal(side.spec.plan)
-
-        def observe(event: StudyEvent) -> None:
-            if isinstance(event, ProposalMade):
-                lineage.observe(event.proposed)
-
-        self._journal.subscribe(observe)
-        self._judge = side.spec.judge()
-        self.work = Work(side.spec, self._journal, lineage, self._judge)
-        for recorded in self.store.events():
-            self._journal.apply(recorded.event)
-        if not len(lineage):
-            proposal = Proposal(side.config, side.spec.fidelity.steps)
-            self._journal.record(ProposalMade(Proposed(_ONLY, proposal), side.content[:16]))
+        proposed = Proposed(_ONLY, Proposal(side.config, side.spec.fidelity.steps))
+        lineage.observe(proposed)
+        self.work = Work(side.spec, self._journal, lineage, side.spec.judge())
+        events = [recorded.event for recorded in self.store.events()]
+        for event in events:
+            self._journal.apply(event)
+        if not any(isinstance(event, ProposalMade) for event in events):
+            self._journal.record(ProposalMade(proposed, side.content[:16]))
         self.before = len(self.work.outcomes)
 
     def begin(self) -> None:
@@ -168,11 +160,8 @@ class Runs:
 
     def hours(self, role: SeedRole, count: int) -> float:
         """Return the hours that the first runs were trained."""
-        outcomes = [
-            self.work.outcome_of(SegmentId(_ONLY, seed)) for seed in self.seeds(role, count)
-        ]
-        costs = [outcome.cost for outcome in outcomes if outcome is not None]
-        return sum(cost.get("wall_seconds", 0.0) for cost in costs) / 3600
+        outcomes = (self.work.outcome_of(SegmentId(_ONLY, n)) for n in self.seeds(role, count))
+        return sum(it.cost.get("wall_seconds", 0.0) for it in outcomes if it is not None) / 3600
 
     def failure(self) -> str:
         """Return the message of a run that failed, if one did."""
@@ -240,44 +229,31 @@ def bench_of(
         InputError: the sides are the same, cannot share workers, or are of several tasks.
     """
     if len({side.content for side in sides}) < len(sides):
-        message = f"{sides[0].label} and {sides[1].label} are the same code and configuration"
-        raise InputError(message)
+        names = " and ".join(side.label for side in sides)
+        raise InputError(f"{names} are the same code and configuration")
     for side in sides:
         if side.spec.tasks is not None or len(side.spec.objective) > 1:
             raise InputError(f"{side.label}: a judgement is of one task and one objective")
         trainer, config = side.spec.trainer_for(side.config)
-        load = trainer_loader(side.spec)
-        load(trainer).check(side.spec.environments[0], frozenset(config))
+        trainer_loader(side.spec)(trainer).check(side.spec.environments[0], frozenset(config))
     check_shareable([side.spec for side in sides])
-    shared = SharedExecutor()
-    opened: list[Runs] = []
-    try:
-        for side, block in zip(sides, blocks, strict=True):
-            opened.append(Runs(side, folder / "runs" / side.key, block))
+    with ExitStack() as stack:
+        opened = [
+            stack.enter_context(closing(Runs(side, folder / "runs" / side.key, block)))
+            for side, block in zip(sides, blocks, strict=True)
+        ]
+        shared = stack.enter_context(closing(SharedExecutor()))
         workers = shared_workers([side.spec for side in sides], workers)
         views = views_of(shared, opened, workers)
         for runs in opened:
             runs.begin()
         yield TrainedBench(opened, shared, views)
-    finally:
-        if opened:
-            shared.close()
-        for runs in opened:
-            runs.close()
 
 
 def describe(side: Side, block: int) -> dict[str, Any]:
     """Describe a side, so that `side_again` makes it again."""
-    return {
-        "label": side.label,
-        "key": side.key,
-        "content": side.content,
-        "code": side.code,
-        "root": side.root,
-        "config": plain(side.config),
-        "facts": side.facts,
-        "block": block,
-    }
+    names = ("label", "key", "content", "code", "root", "config", "facts")
+    return {name: plain(getattr(side, name)) for name in names} | {"block": block}
 
 
 def side_again(described: Mapping[str, Any], folder: Path) -> Side:
@@ -291,9 +267,8 @@ def side_again(described: Mapping[str, Any], folder: Path) -> Side:
         spec = thaw(file.read_text(encoding="utf-8"), str(file))
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", file=str(file)) from error
-    config = Config(described["config"])
-    if described["config"]:
-        config = spec.search_space.config(described["config"])
+    values = described["config"]  # a command has none
+    config = spec.search_space.config(values) if values else Config()
     side = Side(described["label"], spec, config, described["code"], described["root"])
     if side.content != described["content"]:
         raise InputError(

@@ -135,14 +135,12 @@ def _revision(text: str, source: Source, worktrees: Path) -> Side:
     label = f"{text} ({commit[:9]})" if not commit.startswith(text) else text
     if source.run is not None:
         return _command(label, source.run, source, folder, tree, str(worktree))
-    assert source.study is not None
     overrides = dict(source.overrides)
-    study = source.study
+    study = str(source.study)
     if file is not None:
         # The study file is a part of the edit, unless that revision has none.
-        study = str(file)
-        if (folder / file.name).is_file():
-            study = str(folder / file.name)
+        of_revision = folder / file.name
+        study = str(of_revision if of_revision.is_file() else file)
         overrides["path"] = str(folder)
     return _default(label, read_study(study, overrides), tree, str(worktree))
 
