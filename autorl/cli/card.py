@@ -38,14 +38,12 @@ def card(
     if not verdict.whole:
         raise InputError(f"is damaged: {verdict.problems[0]}", file=str(folder))
     with closing(open_view(folder)) as view:
-        place = free_output(
-            out or Path(f"{view.spec.name}.card.yaml"), (".yaml", ".yml"), replace=replace
-        )
+        place = out or Path(f"{view.spec.name}.card.yaml")
+        place = free_output(place, (".yaml", ".yml"), replace=replace)
         made = make_card(view.record, view.result())
     write_output(place, signed_text(made))
-    test = made["score"]
-    seeds = counted(len(test["seeds"]), "test run")
-    say_line(f"{place}: IQM {number(test['iqm'])} of {seeds}; signed with this user's key")
+    seeds = counted(len(made["score"]["seeds"]), "test run")
+    say_line(f"{place}: IQM {number(made['score']['iqm'])} of {seeds}; signed with this user's key")
 
 
 def verify(

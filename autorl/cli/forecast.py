@@ -10,9 +10,8 @@ import typer
 from autorl.cli.landscape_options import landscapes_of
 from autorl.cli.options import AsJson, Sources, print_answer
 from autorl.core.plain_text import number
-from autorl.landscapes.analysis.forecast import AXES, Forecast, ceiling, forecasts, narrowed, read
-from autorl.report.table import columns
-from autorl.space import Hyperparameter
+from autorl.landscapes.analysis import forecast as analysis
+from autorl.report.table import columns, table_of
 
 _Target = Annotated[float | None, typer.Option(min=1.0)]
 
@@ -37,48 +36,40 @@ def forecast(
             is no part of a longer one.
     """
     landscapes = landscapes_of(sources)
-    study = read(landscapes, ends=ends)
-    predictions = forecasts(study, steps, parameters)
-    top = ceiling(study)
+    study = analysis.read(landscapes, ends=ends)
+    predictions = analysis.forecasts(study, steps, parameters)
+    top = analysis.ceiling(study)
     top = top if top is None else landscapes[0].manifest.objective.sign * top
     document = {
         "target": {"steps": steps, "parameters": parameters},
         "ceiling": top,
         "hyperparameters": {
-            name: _entry(study.items[name], prediction) for name, prediction in predictions.items()
+            name: asdict(found)
+            | dict(zip(("low", "high"), study.bounds(name, found), strict=True))
+            | {"width": found.high - found.low}
+            for name, found in predictions.items()
         },
-        "space": narrowed(landscapes[0].space, study, predictions),
+        "space": analysis.narrowed(landscapes[0].space, study, predictions),
     }
-    rows = [_row(study.items[name], prediction) for name, prediction in predictions.items()]
-    header = (
-        "hyperparameter",
-        "range of 90 %",
-        "space",
-        *(f"per decade of {axis}" for axis in AXES),
-    )
-    text = columns((*header, "held", "narrowed"), rows, indent="")
+    rows = [_row(study, name, prediction) for name, prediction in predictions.items()]
+    text = columns(*table_of(rows), indent="")
     if top is not None:
         text += f"\nceiling by a sigmoid: {number(top)}"
     print_answer(text, document, as_json=as_json)
 
 
-def _entry(item: Hyperparameter, found: Forecast) -> dict[str, Any]:
-    bounds = {"low": item.from_unit(found.low), "high": item.from_unit(found.high)}
-    return asdict(found) | bounds | {"width": found.high - found.low}
-
-
-def _row(item: Hyperparameter, found: Forecast) -> tuple[str, ...]:
+def _row(study: analysis.Study, name: str, found: analysis.Forecast) -> dict[str, str]:
     """Write a forecast as cells, slopes in parts of the space."""
 
     def interval(low: Any, high: Any, sign: str = "") -> str:
-        return f"{low:{sign}.3g}..{high:{sign}.3g}"
+        return "-" if low is None else f"{low:{sign}.3g}..{high:{sign}.3g}"
 
-    slopes = [found.slopes.get(axis, (None, None, False))[:2] for axis in AXES]
-    return (
-        item.name,
-        interval(item.from_unit(found.low), item.from_unit(found.high)),
-        interval(item.lower, item.upper),
-        *("-" if low is None else interval(low, high, "+") for low, high in slopes),
-        f"{found.covered} of {found.cells}",
-        ("; ".join(found.refused) and f"no: {'; '.join(found.refused)}") or "yes",
-    )
+    slopes = {axis: found.slopes.get(axis, (None, None, False))[:2] for axis in analysis.AXES}
+    return {
+        "hyperparameter": name,
+        "range of 90 %": interval(*study.bounds(name, found)),
+        "space": interval(study.items[name].lower, study.items[name].upper),
+        **{f"per decade of {axis}": interval(*ends, "+") for axis, ends in slopes.items()},
+        "held": f"{found.covered} of {found.cells}",
+        "narrowed": f"no: {'; '.join(found.refused)}" if found.refused else "yes",
+    }

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -112,8 +113,8 @@ class Tools:
             raise _refusal(f"limit: expected 1 to {_ROWS}, got {limit}")
         options = ("--json", "--limit", str(limit))
         place = self._place(study)
-        arguments = ("landscape", "query", *options, "--", place, sql)
-        answer: list[dict[str, Any]] = await self._command(*arguments)
+        query = ("landscape", "query", *options, "--", place, sql)
+        answer: list[dict[str, Any]] = await self._command(*query)
         return answer
 
     async def tune(self, name: str, study: dict[str, Any]) -> dict[str, Any]:
@@ -137,21 +138,15 @@ class Tools:
             if plan["open_ended"]:
                 raise _refusal("budget: expected runs, configurations or environment_steps")
             runs = round(plan["environment_steps"] / plan["steps_of_a_run"], 6)
-            self._book(runs, "budget: {} full runs with the test phase")
+            self._book(runs, f"budget: {runs:g} full runs with the test phase")
         except BaseException:
             file.unlink()
             raise
         arguments = ("tune", "--quiet", "--out", str(self._folder / name), "--", str(file))
         seconds = max(1, int(self.deadline - time.time()))
         with file.with_suffix(".log").open("wb") as log:
-            await asyncio.create_subprocess_exec(
-                *(_AUTORL[0], "-P", "-c", _UNTIL, str(seconds), *arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                start_new_session=True,
-            )
+            until = (sys.executable, "-P", "-c", _UNTIL, str(seconds))
+            await self._begun(*until, *arguments, stdout=log, stderr=log, start_new_session=True)
         return {
             "study": name,
             "runs": runs,
@@ -185,11 +180,14 @@ class Tools:
         if asked not in self._judging:
             sides = [_values(side) for side in (baseline, edit)]
             file = os.path.join(self._place(study), STUDY_FILE)
-            self._book(2 * max_runs, "max_runs: {} runs of both sides")
+            self._book(2 * max_runs, f"max_runs: {2 * max_runs} runs of both sides")
             hours = (self.deadline - time.time()) / 3600
-            limits = {"--min-effect": min_effect, "--max-runs": max_runs, "--max-hours": hours}
-            options = [f"{name}={value}" for name, value in limits.items()]
-            arguments = ("judge", "--json", f"--study={file}", *options, "--", *sides)
+            limits = (
+                f"--min-effect={min_effect}",
+                f"--max-runs={max_runs}",
+                f"--max-hours={hours}",
+            )
+            arguments = ("judge", "--json", f"--study={file}", *limits, "--", *sides)
             self._judging[asked] = asyncio.create_task(self._command(*arguments))
         await asyncio.wait([self._judging[asked]], timeout=_PATIENCE)
         if not self._judging[asked].done():
@@ -203,8 +201,7 @@ class Tools:
         if time.time() >= self.deadline:
             raise _refusal("the hours of this server are up (--max-hours)")
         if runs > self.runs_left:
-            cap = f"{self.runs_left:g} are left (--max-runs)"
-            raise _refusal(f"{what.format(f'{runs:g}')}, {cap}")
+            raise _refusal(f"{what}, {self.runs_left:g} are left (--max-runs)")
         self.runs_left -= runs
 
     def _place(self, name: str) -> str:
@@ -214,16 +211,14 @@ class Tools:
             raise _refusal(f"{name}: lies outside {self._folder}")
         return str(path)
 
+    def _begun(self, *words: str, **streams: Any) -> Awaitable[asyncio.subprocess.Process]:
+        nothing = asyncio.subprocess.DEVNULL
+        return asyncio.create_subprocess_exec(*words, stdin=nothing, cwd=self._folder, **streams)
+
     async def _command(self, *arguments: str) -> Any:
         """Run a command of ours and return its JSON."""
-        process = await asyncio.create_subprocess_exec(
-            *_AUTORL,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self._folder,
-        )
+        pipe = asyncio.subprocess.PIPE
+        process = await self._begun(*_AUTORL, *arguments, stdout=pipe, stderr=pipe)
         output, errors = await process.communicate()
         if process.returncode and not output.strip():  # 1 and 2 are verdicts of `judge`
             lines = errors.decode(errors="replace").strip().splitlines() or ["autorl: ended"]

@@ -38,6 +38,7 @@ from autorl.space import Hyperparameter, Space
 from autorl.space.extend import EXTENDS, extended
 
 Curve: TypeAlias = tuple[Array, Array]
+Slopes: TypeAlias = dict[str, tuple[float | None, float | None, bool]]
 PARAMETERS = "parameters"
 """The metric that says the size of a model."""
 AXES = ("steps", PARAMETERS)
@@ -85,7 +86,7 @@ class Forecast:
 
     low: float
     high: float
-    slopes: dict[str, tuple[float | None, float | None, bool]]
+    slopes: Slopes
     cells: int = 0
     covered: int = 0
     refused: tuple[str, ...] = ()
@@ -111,6 +112,10 @@ class Study:
         largest = np.nanmax([[-np.inf, -np.inf], *(g.axes.max(axis=0) for g in self.groups)], 0)
         steps, parameters = (float(x) if np.isfinite(x) else None for x in largest)
         return steps, parameters
+
+    def bounds(self, name: str, found: Forecast) -> tuple[Any, Any]:
+        """Return the range of a hyperparameter in its own unit."""
+        return self.items[name].from_unit(found.low), self.items[name].from_unit(found.high)
 
 
 def read(sources: Sequence[Dataset], *, ends: bool = False) -> Study:
@@ -218,25 +223,24 @@ def forecasts(
     if parameters is not None and study.seen[1] is None:
         message = "the size of no run is known: neither `parameters` nor `net_arch` was recorded"
         raise InputError(message, key=PARAMETERS)
-    places = [
-        seen if value is None else float(np.log10(value))
-        for value, seen in zip((steps, parameters), study.seen, strict=True)
-    ]
-    target = np.array([np.nan if value is None else value for value in places])
+    asked = zip((steps, parameters), study.seen, strict=True)
+    places = [seen if value is None else np.log10(value) for value, seen in asked]
+    target = np.array(places, dtype=float)
     smaller, held = left_out(study.groups)
     predictions: dict[str, Forecast] = {}
     for name in study.items:
         law = Law.fit(study.groups, name)
-        interval = law.range_at(target)
+        low, high = law.range_at(target)
         trial = Law.fit(smaller, name) if smaller and held else None
         cells = [
-            low <= best <= high
+            bottom <= best <= top
             for group in held
             if trial is not None and np.isfinite(group.units[name]).any()
-            for low, high, best in [judged(trial, group, name)]
+            for bottom, top, best in [judged(trial, group, name)]
         ]
-        refused = _refusals(law, interval, target, study.seen, cells)
-        predictions[name] = Forecast(*interval, law.slopes(), len(cells), sum(cells), refused)
+        slopes = law.slopes()
+        refused = _refusals(slopes, high - low, target, study.seen, cells)
+        predictions[name] = Forecast(low, high, slopes, len(cells), sum(cells), refused)
     return predictions
 
 
@@ -244,9 +248,7 @@ def narrowed(space: Space, study: Study, predictions: Mapping[str, Forecast]) ->
     """Write a space with the ranges of the forecasts that narrow it."""
     entries = {}
     for name, prediction in predictions.items():
-        low, high = (
-            study.items[name].from_unit(unit) for unit in (prediction.low, prediction.high)
-        )
+        low, high = study.bounds(name, prediction)
         if not prediction.refused:
             entries[name] = {"value": low} if low == high else {"lower": low, "upper": high}
     return extended({EXTENDS: "", "hyperparameters": entries}, lambda _: space.to_dict())
@@ -286,9 +288,7 @@ class Law:
         """Fit the line to groups, `DRAWS` times."""
         rng = np.random.default_rng(0)
         every = np.concatenate([group.axes for group in groups])
-        axes = [
-            k for k in range(len(AXES)) if np.isfinite(every[:, k]).all() and np.ptp(every[:, k])
-        ]
+        axes = [k for k, width in enumerate(np.ptp(every, axis=0)) if 0 < width < np.inf]
         centre = every[:, axes].mean(axis=0)
         sizes = {group.source: 1 + int(group.configs.max()) for group in groups}
         most = max(group.scores.shape[1] for group in groups)
@@ -300,10 +300,11 @@ class Law:
             seeds = rng.random(most)
             drawn = (_drawn(g, name, counts[g.source][g.configs], seeds) for g in groups)
             parts = [part for part in drawn if len(part[0]) > 2]
-            lines.append(_line(parts, axes, centre))
             if not parts:
+                lines.append(np.full(1 + len(axes), np.nan))
                 residuals.append(np.nan)
                 continue
+            lines.append(_line(parts, axes, centre))
             units, _, _, places, scores = parts[rng.integers(len(parts))]
             best = scores.argmax()
             line = _places(lines[-1][None], places[best, axes] - centre)
@@ -317,9 +318,9 @@ class Law:
         low, high = np.clip(np.quantile(places, _TAILS), 0.0, 1.0)
         return float(low), float(high)
 
-    def slopes(self) -> dict[str, tuple[float | None, float | None, bool]]:
+    def slopes(self) -> Slopes:
         """Return the slopes' intervals of 90 %, and whether signs are sure."""
-        intervals: dict[str, tuple[float | None, float | None, bool]] = {}
+        intervals: Slopes = {}
         for column, axis in enumerate(self.axes, 1):
             values = self.lines[:, column]
             finite = values[np.isfinite(values)]
@@ -348,17 +349,12 @@ def _drawn(group: Group, name: str, counts: Integers, seeds: Array) -> tuple[Arr
 
 def _line(parts: Sequence[tuple[Array, ...]], axes: list[int], centre: Array) -> Array:
     """Return where the maximum of the quadratic lies, NaN without one."""
-    nothing = np.full(1 + len(axes), np.nan)
-    if not parts:
-        return nothing
     u, ranks, weights, places, _ = map(np.concatenate, zip(*parts, strict=True))
     x = places[:, axes] - centre
     terms = np.column_stack([np.ones_like(u), u, u * u, x * u[:, None], x])
     root = np.sqrt(weights)
     fitted = np.linalg.lstsq(terms * root[:, None], ranks * root, rcond=None)[0]
-    curvature = fitted[2]
-    if curvature >= -1e-9:
-        return nothing
+    curvature = fitted[2] if fitted[2] < -1e-9 else np.nan
     return np.asarray(fitted[[1, *range(3, 3 + len(axes))]] / (-2.0 * curvature))
 
 
@@ -379,21 +375,16 @@ def judged(law: Law, group: Group, name: str) -> tuple[float, float, float]:
 
 
 def _refusals(
-    law: Law,
-    interval: tuple[float, float],
-    target: Array,
-    seen: Sequence[float | None],
-    cells: Sequence[bool],
+    slopes: Slopes, width: float, target: Array, seen: Sequence[float | None], cells: Sequence[bool]
 ) -> tuple[str, ...]:
     """Say why a range narrows nothing."""
-    slopes = law.slopes()
     # Only where the line is followed past what was seen does its slope decide.
     reasons = [
         f"the sign of the slope in {axis} is open"
         for axis, place, most in zip(AXES, target, seen, strict=True)
         if most is not None and place > most + 1e-9 and not (axis in slopes and slopes[axis][2])
     ]
-    if interval[1] - interval[0] >= _WIDEST:
+    if width >= _WIDEST:
         reasons.append("the range is as wide as the space")
     if not cells:
         reasons.append("nothing is left to try it on: runs have one length and one size")

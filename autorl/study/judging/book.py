@@ -146,9 +146,8 @@ class Book:
         with bench_of(self.folder, (baseline, edit), blocks, workers) as bench:
             judgement = judge_on(bench, Terms(**entry.begun["terms"]))
             trained = bench.trained_now()
-            failures = [runs.failure() for runs in bench.sides]
-        sides = zip((baseline, edit), failures, strict=True)
-        notes += [f"a run of {side.label} failed: {why}" for side, why in sides if why]
+            failures = [(runs.side.label, runs.failure()) for runs in bench.sides]
+        notes += [f"a run of {label} failed: {why}" for label, why in failures if why]
         if not any(score is not None for score in judgement.all_scores):
             raise StudyError(f"every run failed: {notes[-1]}")
         if entry.ended is None:
@@ -212,13 +211,9 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 def entries_of(lines: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Put the lines of a book together, after the first."""
-    entries: list[Entry] = []
-    for line in lines[1:]:
-        if "begun" in line:
-            entries.append(Entry(line["number"], line["begun"], None))
-        else:
-            entries[line["number"]] = entries[line["number"]]._replace(ended=line["ended"])
-    return entries
+    ends = {line["number"]: line["ended"] for line in lines if "ended" in line}
+    begun = {line["number"]: line["begun"] for line in lines if "begun" in line}
+    return [Entry(number, of, ends.get(number)) for number, of in begun.items()]
 
 
 def current_baseline(entries: Sequence[Entry]) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -131,10 +131,9 @@ class Judgement:
         lines = [f"{self.verdict}: {self.why}"]
         if self.difference is not None and self.interval is not None:
             bounds = " to ".join(map(signed, self.interval))
+            limit = f", with all looks together at least {number(self.at_least)}"
             text = f"  on {ROLE_NAMES[self.role]} seeds: {signed(self.difference)} (95 % {bounds})"
-            if self.at_least is not None:
-                text += f", with all looks together at least {number(self.at_least)}"
-            lines.append(text)
+            lines.append(text + limit * (self.at_least is not None))
         for role, runs in self.seeds.items():
             edit = f"{ROLE_NAMES[role]} runs: {len(runs['edit'])} of the edit"
             lines.append(f"  {edit}, {len(runs['baseline'])} of the baseline")
@@ -195,17 +194,12 @@ def _judgement(
     bench: Bench, terms: Terms, used: dict[SeedRole, tuple[int, int]], ended: Verdict, why: str
 ) -> Judgement:
     """Describe a decision by the runs that were used for it."""
-    sides = ("baseline", "edit")
-    seeds = {
-        role: dict(zip(sides, map(list, bench.seeds(role, *n)), strict=True))
-        for role, n in used.items()
-    }
+    seeds = {role: _by_side(map(list, bench.seeds(role, *n))) for role, n in used.items()}
     parts = {role: bench.scores(role, *counts, counts[1]) for role, counts in used.items()}
     shown = {
-        role: {
-            side: [terms.sign * float(score) if np.isfinite(score) else None for score in part]
-            for side, part in zip(sides, scores, strict=True)
-        }
+        role: _by_side(
+            np.where(np.isfinite(it), terms.sign * it, np.array(None)).tolist() for it in scores
+        )
         for role, scores in parts.items()
     }
     role = list(used)[-1]
@@ -225,6 +219,10 @@ def _judgement(
     measured = (difference, interval, limit, seeds, shown)
     more = _outlook(bench, role, parts[role], terms)
     return Judgement(ended, why, role, *measured, more, terms.level, bench.hours)
+
+
+def _by_side(values: Iterable[list[Any]]) -> dict[str, list[Any]]:
+    return dict(zip(("baseline", "edit"), values, strict=True))
 
 
 def _outlook(

@@ -34,10 +34,11 @@ from autorl.store.events import ProposalMade, SessionBegun
 from autorl.store.folder import holds_study
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
+from autorl.study.results.record import open_record
 from autorl.study.session import session, user_files
 from autorl.study.setup import trainer_loader
 from autorl.study.several_studies import check_shareable, shared_workers, views_of
-from autorl.study.spec import Spec, thaw
+from autorl.study.spec import Spec
 from autorl.study.study import POLL_SECONDS
 from autorl.study.work import Work
 
@@ -262,11 +263,8 @@ def side_again(described: Mapping[str, Any], folder: Path) -> Side:
     Raises:
         InputError: its code has changed since.
     """
-    file = folder / "runs" / described["key"] / "study.yaml"
-    try:
-        spec = thaw(file.read_text(encoding="utf-8"), str(file))
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", file=str(file)) from error
+    with open_record(folder / "runs" / described["key"]) as record:
+        spec = record.spec
     values = described["config"]  # a command has none
     config = spec.search_space.config(values) if values else Config()
     side = Side(described["label"], spec, config, described["code"], described["root"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,15 @@ def make_card(record: StudyRecord, result: Result) -> dict[str, Any]:
     schedule = study["optimizer"]["schedule"]
     study = {name: value for name, value in study.items() if name not in _NOT_OF_A_RUN}
     study["evaluation"] = {"aggregate": spec.evaluation.aggregate}
-    study = _beside(study, f"{spec.path}/")
+    study = _texts_by(lambda text: text.removeprefix(f"{spec.path}/"), study)
     if masked(study) != study:
         message = "holds a secret: give its name in `environment_variables`, without the value"
         raise InputError(message, file=str(record.folder))
-    tuning = sorted({spec.plan.parts(pair)[1] for pair in record.tables.tuning_seeds(proposal)})
-    runs = record.tables.runs()
-    facts = record.tables.sessions()[-1]
-    last = record.tables.last_number()
+    tables = record.tables
+    tuning = sorted({spec.plan.parts(pair)[1] for pair in tables.tuning_seeds(proposal)})
+    runs = tables.runs()
+    facts = tables.sessions()[-1]
+    last = tables.last_number()
     span = test.iqm_interval
     score = {
         "objective": result.objective,
@@ -72,7 +73,7 @@ def make_card(record: StudyRecord, result: Result) -> dict[str, Any]:
             "schedule": schedule,
             "study": study,
             "made_by": {**made_by, "files": {**facts.get("files", {}), **_data_files(spec)}},
-            "log": {"events": last, "head": record.tables.hash_of(last)},
+            "log": {"events": last, "head": tables.hash_of(last)},
             "cost": {
                 "runs": len(runs),
                 "environment_steps": sum(run.environment_steps for run in runs),
@@ -149,19 +150,16 @@ def judge_card(card: Card, spec: Spec, result: Result) -> Verdict:
     """
     test = result.test
     if test is None or (test.failed and test.failed_value is None):
-        failures = ", ".join(
-            f"{seed} ({kind})" for seed, kind in result.entries[0].failures.items()
-        )
-        raise StudyError(f"no verdict: the run on test seed {failures} failed")
+        failed = (f"{seed} ({kind})" for seed, kind in result.entries[0].failures.items())
+        raise StudyError(f"no verdict: the run on test seed {', '.join(failed)} failed")
     old = _by_seed(spec, card.score.seeds)
     new = _by_seed(spec, test.seeds)
     rng = streams.generator(spec.seed, "test", "card")
     interval = interval_of_mean(list(old.values()), list(new.values()), rng=rng)
     now = session(spec, {**user_files(spec), **_data_files(spec)})
-    differing = changes([card.made_by, now])
-    return Verdict(
-        old, new, interval, tuple(f"{name} {', now '.join(it)}" for name, it in differing.items())
-    )
+    differing = changes([card.made_by, now]).items()
+    differs = tuple(f"{name} {', now '.join(values)}" for name, values in differing)
+    return Verdict(old, new, interval, differs)
 
 
 def _by_seed(spec: Spec, scores: Mapping[int, float]) -> dict[int, float]:
@@ -172,29 +170,25 @@ def _by_seed(spec: Spec, scores: Mapping[int, float]) -> dict[int, float]:
     return {seed: mean(values) for seed, values in by_seed.items()}
 
 
-def _texts(value: object) -> list[str]:
-    """List the texts in a document, at any depth."""
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, Mapping) else value
-    return [text for item in inner for text in _texts(item)] if isinstance(inner, Iterable) else []
-
-
 def _data_files(spec: Spec) -> dict[str, str]:
     """Hash the files that trainers and environments name, by their last part."""
     document = plain(spec.model_dump(mode="json", include={"trainer", "environment", "tasks"}))
-    files = [Path(spec.path or ".") / text for text in _texts(document)]
-    return {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-        if os.path.isfile(file)  # `Path.is_file` raises where a text is too long for a name
-    }
+    hashes = {}
+
+    def seen(text: str) -> str:
+        file = Path(spec.path or ".") / text
+        if os.path.isfile(file):  # `Path.is_file` raises where a text is too long for a name
+            hashes[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return text
+
+    _texts_by(seen, document)
+    return hashes
 
 
-def _beside(value: object, folder: str) -> Any:
-    """Write paths below the study file's folder from there."""
+def _texts_by(function: Callable[[str], str], value: object) -> Any:
+    """Replace the texts in a document, at any depth."""
     if isinstance(value, Mapping):
-        return {name: _beside(item, folder) for name, item in value.items()}
+        return {name: _texts_by(function, item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_beside(item, folder) for item in value]
-    return value.removeprefix(folder) if isinstance(value, str) else value
+        return [_texts_by(function, item) for item in value]
+    return function(value) if isinstance(value, str) else value
