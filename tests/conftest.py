@@ -171,6 +171,20 @@ def pretended_gpus(tmp_path_factory, monkeypatch):
     machine._installed_gpus.cache_clear()
 
 
+@pytest.fixture
+def few_verdict_draws(monkeypatch):
+    """Draw the boundaries of verdicts from fewer sessions, for speed."""
+    from autorl.statistics import verdict
+
+    monkeypatch.setattr(verdict, "_DRAWS", 4_000)
+    caches = (verdict.boundary, verdict._null_wins)
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
     item.began = cpu_seconds()

@@ -442,8 +442,7 @@ ADDED = [
 
 @pytest.mark.parametrize(("line", "key", "message"), ADDED, ids=[line for line, *_ in ADDED])
 def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, line, key, message):
-    caught = expect_error("", loaded, tmp_path, f"{BASE}{line}\n")
-    error = caught
+    error = expect_error("", loaded, tmp_path, f"{BASE}{line}\n")
     assert error.file == str(tmp_path / "study.yaml")
     assert error.line in ((7, 8) if key is None else (7,))
     assert error.key == key

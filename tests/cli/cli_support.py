@@ -1,38 +1,19 @@
 """Small studies on the synthetic trainer, run through the command line in this process."""
 
+import copy
 import json
 import sqlite3
 from pathlib import Path
 
 import yaml
+from small_studies import MIXED, OF_MIXED
 from typer.testing import CliRunner
 
 from autorl.cli import app
 
-SPACE = {
-    "hyperparameters": {
-        "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1, "changeable": True},
-        "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "changeable": True},
-        "kind": {"type": "categorical", "choices": ["a", "b"]},
-        "only_b": {"type": "int", "lower": 1, "upper": 9},
-    },
-    "conditions": {"only_b": "kind == b"},
-}
-STUDY = {
-    "name": "small",
-    "trainer": {
-        "name": "synthetic",
-        "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "interaction": 0.05},
-    },
-    "space": SPACE,
-    "fidelity": {"steps": 100, "evaluations": 5},
-    "budget": {"runs": 16},
-    "seeds": {"tuning": 2, "test": 6},
-    "optimizer": "random",
-    "parallelism": 3,
-    "executor": {"name": "in_process"},
-    "test": {"top": 2},
-}
+SPACE = copy.deepcopy(MIXED)
+SPACE["hyperparameters"]["x"]["default"] = 0.1
+STUDY = {**OF_MIXED, "space": SPACE, "seeds": {"tuning": 2, "test": 6}}
 
 
 def study_file(folder: Path, name: str = "small.yaml", /, **changes) -> Path:

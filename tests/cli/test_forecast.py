@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 from cli_support import as_json, autorl
 from made_landscapes import write
+from refusals import expect_error
 
-from autorl.core.types import Config, InputError
+from autorl.core.types import Config
 from autorl.landscapes import Objective
 from autorl.landscapes.analysis import forecast
-from autorl.landscapes.analysis.forecast import (
-    Group,
-    Law,
-    Study,
-    ceiling,
-    forecasts,
-    left_out,
-    read,
-)
+from autorl.landscapes.analysis.forecast import Group, Law, Study, forecasts, left_out, read
 from autorl.space import Space, load_space
 from autorl.study.spec.study_file import load_spec, thaw
 
@@ -95,10 +88,9 @@ def test_a_valley_has_no_best_place():
 def test_what_is_left_out_is_the_longest_and_the_largest():
     made = groups(moving)
     kept, held = left_out(made)
+    every = {(x, size) for x in np.log10(STEPS) for size in (3.0, 3.5, 4.0)}
     far = {(group.axes[0, 0], group.axes[0, 1]) for group in held}
-    assert far == {
-        (x, size) for x in np.log10(STEPS) for size in (3.0, 3.5, 4.0) if x > 1.9 or size > 3.9
-    }
+    assert far == {(x, size) for x, size in every if x > 1.9 or size > 3.9}
     assert len(kept) + len(held) == len(made)
     # One length and one size: nothing is left to fit to.
     assert left_out(groups(moving, steps=(10,), sizes=(3.0,)))[0] == []
@@ -112,18 +104,15 @@ def test_a_sure_law_narrows_and_what_does_not_matter_is_kept():
     assert gamma.refused
     space = forecast.narrowed(SPACE, study(()), found)["hyperparameters"]
     assert space["gamma"] == SPACE.hyperparameters["gamma"].to_dict()
-    item = SPACE.hyperparameters["learning_rate"]
-    assert (space["learning_rate"]["lower"], space["learning_rate"]["upper"]) == (
-        item.from_unit(rate.low),
-        item.from_unit(rate.high),
-    )
+    item, narrow = SPACE.hyperparameters["learning_rate"], space["learning_rate"]
+    bounds = [item.from_unit(unit) for unit in (rate.low, rate.high)]
+    assert [narrow["lower"], narrow["upper"]] == bounds
 
 
 def test_an_optimum_that_stays_is_followed_no_further_than_it_was_seen():
     still = study(groups(lambda step, size: 0.5, noise=0.02))
-    assert (
-        "the sign of the slope in steps is open" in forecasts(still, 800)["learning_rate"].refused
-    )
+    refused = forecasts(still, 800)["learning_rate"].refused
+    assert "the sign of the slope in steps is open" in refused
     assert not any("slope" in why for why in forecasts(still)["learning_rate"].refused)
 
 
@@ -146,10 +135,10 @@ def test_one_length_has_nothing_to_try_it_on():
 def test_a_ceiling_is_said_where_a_sigmoid_beats_the_last_value():
     steps = np.geomspace(1, 1000, 24)
     rising = [(steps, top / (1 + (30 / steps) ** 1.5)) for top in (0.5, 0.8, 1.0)]
-    assert ceiling(Study({}, (), rising)) == pytest.approx(1.0, abs=0.02)
+    assert forecast.ceiling(Study({}, (), rising)) == pytest.approx(1.0, abs=0.02)
     flat = np.minimum(steps, 30.0) / 30.0
-    assert ceiling(Study({}, (), [(steps, flat), (steps, 2 * flat)])) is None
-    assert ceiling(Study({}, (), [(steps[:4], steps[:4])])) is None
+    assert forecast.ceiling(Study({}, (), [(steps, flat), (steps, 2 * flat)])) is None
+    assert forecast.ceiling(Study({}, (), [(steps[:4], steps[:4])])) is None
 
 
 def landscape(folder, hidden, *, sizes=True, space: Space = SPACE):
@@ -197,8 +186,7 @@ def test_sizes_are_recorded_or_those_of_the_network(tmp_path):
 def test_studies_of_other_bounds_are_refused(tmp_path):
     wider = load_space({"learning_rate": "log(1e-5, 1)", "gamma": "uniform(0, 1)"})
     sources = [landscape(tmp_path, 1000), landscape(tmp_path, 2000, space=wider)]
-    with pytest.raises(InputError, match="other bounds"):
-        read(sources)
+    expect_error("other bounds", read, sources)
 
 
 def test_the_command_and_a_study_that_searches_the_range(tmp_path):
@@ -239,5 +227,4 @@ def test_the_command_and_a_study_that_searches_the_range(tmp_path):
 )
 def test_what_cannot_be_forecast_is_one_line(space, message):
     file = {"trainer": "trl/dpo", "environment": "letters-pairs", "space": space, "name": "x"}
-    with pytest.raises(InputError, match=message):
-        load_spec(file | {"fidelity": {"steps": 64}, "budget": {"runs": 1}})
+    expect_error(message, load_spec, file | {"fidelity": {"steps": 64}, "budget": {"runs": 1}})

@@ -22,11 +22,7 @@ print(f"score={GAIN + random.Random(parser.parse_args().seed).gauss(0, 1)}")
 RUN = "{python} train.py --seed {seed}"
 
 
-@pytest.fixture(autouse=True)
-def few_draws(monkeypatch):
-    monkeypatch.setattr(verdict, "_DRAWS", 4_000)
-    verdict.boundary.cache_clear()
-    verdict._null_wins.cache_clear()
+pytestmark = pytest.mark.usefixtures("few_verdict_draws")
 
 
 def judge(*words, code):

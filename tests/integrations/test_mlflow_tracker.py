@@ -7,16 +7,7 @@ import socket
 import threading
 
 import pytest
-from tracker_studies import (
-    SPACE,
-    STUDY,
-    climb,
-    curve_of,
-    rows_of,
-    run_info,
-    study_info,
-    two_sessions,
-)
+from tracker_studies import SPACE, STUDY, climb, curve_of, rows_of, run_info, sessions, study_info
 
 from autorl import InputError, tune
 from autorl.core.types import Outcome, SegmentId, Status
@@ -78,7 +69,7 @@ def curve(client, run, metric="value"):
 
 def test_a_study_of_two_sessions_has_every_run_once(tmp_path):
     """In the study's own folder, where nothing is told of a server."""
-    result = two_sessions(tmp_path / "s", lambda: [MLflowTracker()])
+    result = sessions(tmp_path / "s", lambda: [MLflowTracker()])
     client = client_of(f"sqlite:///{tmp_path / 's' / 'logs' / 'trackers' / 'mlflow.db'}")
     runs = runs_of(client)
     of_study = runs.pop("study")
@@ -130,7 +121,7 @@ def server(uri, tmp_path, monkeypatch):
 
 
 def test_a_server_gets_the_same(server, uri, tmp_path):
-    result = two_sessions(tmp_path / "s", lambda: [MLflowTracker(server, "served")])
+    result = sessions(tmp_path / "s", lambda: [MLflowTracker(server, "served")])
     client = client_of(uri)
     runs = runs_of(client, "served")
     assert runs.pop("study").data.metrics["test_score"] == result.test.value

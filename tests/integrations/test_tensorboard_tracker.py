@@ -3,16 +3,7 @@
 import importlib.util
 
 import pytest
-from tracker_studies import (
-    SPACE,
-    STUDY,
-    climb,
-    curve_of,
-    rows_of,
-    run_info,
-    study_info,
-    two_sessions,
-)
+from tracker_studies import SPACE, STUDY, climb, curve_of, rows_of, run_info, sessions, study_info
 
 from autorl import InputError, tune
 from autorl.integrations.trackers import TensorBoardTracker
@@ -69,7 +60,7 @@ def test_a_study_of_two_sessions_has_every_run_once(tmp_path):
             path.unlink()
         return [TensorBoardTracker()]
 
-    result = two_sessions(tmp_path / "s", callbacks)
+    result = sessions(tmp_path / "s", callbacks)
     rows = rows_of(result)
     folders = {
         study / row["role"] / f"{number}-seed{row['seed']}": row for number, row in rows.items()

@@ -7,16 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tracker_studies import (
-    SPACE,
-    STUDY,
-    climb,
-    curve_of,
-    rows_of,
-    run_info,
-    study_info,
-    two_sessions,
-)
+from tracker_studies import SPACE, STUDY, climb, curve_of, rows_of, run_info, sessions, study_info
 
 from autorl import InputError, tune
 from autorl.core.types import Outcome, Report, SegmentId, Status
@@ -84,7 +75,7 @@ def test_a_study_of_two_sessions_has_every_run_once(reader, tmp_path):
             kill(place / "wandb")
         return [WandbTracker("tests")]
 
-    result = two_sessions(tmp_path / "s", callbacks)
+    result = sessions(tmp_path / "s", callbacks)
     runs = runs_in(place)
     of_study = runs.pop("study")
     rows = rows_of(result)

@@ -32,7 +32,7 @@ class Stopped(Exception):
     pass
 
 
-def two_sessions(folder, callbacks, segments=5, **options):
+def sessions(folder, callbacks, segments=5, **options):
     """Interrupt a study after some segments, and take it up again with other callbacks.
 
     Args:

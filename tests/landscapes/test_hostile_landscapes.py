@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hostile_manifests import COPY, hostile_texts, replaced
 from landscape_samples import SPACE, manifest, tables
+from small_studies import SMALL
 from typer.testing import CliRunner
 
 from autorl.cli import app
@@ -163,17 +164,8 @@ def test_a_query_reaches_no_file_and_changes_nothing(place, way, case):
 def test_a_query_of_a_study_file_has_the_same_guard(place):
     warm_start = {"landscape": str(place / "l"), "sql": hostile(place, "text")}
     study = place / "study.yaml"
-    study.write_text(yaml.safe_dump(STUDY | {"warm_start": warm_start}))
+    study.write_text(yaml.safe_dump(SMALL | {"warm_start": warm_start}))
     refused("tune", study, "--dry-run", saying="sql", near=place)
-
-
-STUDY = {
-    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}}},
-    "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
-    "fidelity": {"steps": 100, "evaluations": 2},
-    "budget": {"runs": 8},
-    "optimizer": "random",
-}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +194,7 @@ def test_what_only_reads_is_answered(place, text):
 def test_a_running_study_is_asked_with_the_same_guard(tmp_path):
     from landscape_samples import run_study
 
-    folder = run_study(tmp_path / "s", STUDY)
+    folder = run_study(tmp_path / "s", SMALL)
     data = Landscape(folder)
     assert data.sql("SELECT count(*) FROM evals").fetchall()[0][0] > 0
     with pytest.raises(InputError):
@@ -339,7 +331,7 @@ def test_the_space_of_a_landscape_reads_no_other_file(place):
 )
 def test_a_file_that_is_no_space_is_not_shown(place, text):
     (place / "other.yaml").write_text(text)
-    (place / "study.yaml").write_text(yaml.safe_dump(STUDY | {"space": "other.yaml"}))
+    (place / "study.yaml").write_text(yaml.safe_dump(SMALL | {"space": "other.yaml"}))
     (place / "extending.yaml").write_text("extends: other.yaml\n")
     for command, saying in (
         (("list", "spaces", place / "other.yaml"), "other.yaml"),
@@ -474,7 +466,7 @@ def test_a_study_whose_database_is_a_strangers_is_one_line(tmp_path):
 
     from landscape_samples import run_study
 
-    folder = run_study(tmp_path / "s", STUDY)
+    folder = run_study(tmp_path / "s", SMALL)
     for statement in (
         "UPDATE configurations SET config = '{'",
         "UPDATE runs SET seed = 'zero'",

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from landscape_samples import run_study
 from refusals import expect_error
+from small_studies import SMALL, TRAINER
 
 from autorl import landscapes, load_landscape
 from autorl.landscapes import Landscape, from_study
@@ -30,17 +31,14 @@ SPACE = {
     "conditions": {"only_b": "kind == b"},
 }
 STUDY = {
+    **SMALL,
     "name": "small",
-    "trainer": {
-        "name": "synthetic",
-        "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1, "interaction": 0.05},
-    },
+    "trainer": {"name": "synthetic", "kwargs": {**TRAINER, "optimum": {"x": 0.7}}},
     "space": SPACE,
     "fidelity": {"steps": 100, "evaluations": 5},
     "budget": {"configurations": 8},
     "seeds": {"tuning": 2, "test": 3},
     "optimizer": "sobol",
-    "executor": {"name": "in_process"},
     "test": {"top": 8},
 }
 

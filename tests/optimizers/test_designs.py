@@ -6,19 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 from driving import ask, generation, proposed, tell, told
+from refusals import expect_error
 from scipy.stats import qmc
 
-from autorl.core.types import (
-    Config,
-    Done,
-    Exploit,
-    Failed,
-    InputError,
-    Proposal,
-    Proposed,
-    Status,
-    Wait,
-)
+from autorl.core.types import Config, Done, Exploit, Failed, Proposal, Proposed, Status, Wait
 from autorl.optimizers import make
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import load_space
@@ -90,8 +81,9 @@ def test_a_space_with_almost_no_valid_point_is_refused(monkeypatch):
     unit = {"type": "float", "lower": 0.0, "upper": 1.0}
     sizes = {"x": {**unit, "default": 0.0}, "y": {**unit, "default": 1.0}}
     space = load_space({"hyperparameters": sizes, "constraints": ["y - x >= 0.999"]})
-    with pytest.raises(InputError, match="use `random`"):
-        simulate(lambda: make("sobol", space, horizon=1), lambda i, p: 0.0, 5)
+    expect_error(
+        "use `random`", simulate, lambda: make("sobol", space, horizon=1), lambda i, p: 0.0, 5
+    )
 
 
 SPACE = load_space({"x": "uniform(0, 1)"})
@@ -148,8 +140,7 @@ def test_a_phase_that_nobody_survived_is_the_last():
 def test_what_cannot_change_is_refused_unless_it_is_constant():
     space = load_space({"x": "uniform(0, 1)", "c": {"type": "constant", "value": 1}})
     assert ask(phases(space))
-    with pytest.raises(InputError, match="but x cannot change during training"):
-        phases(space, changeable=())
+    expect_error("but x cannot change during training", phases, space, changeable=())
 
 
 # -- random, Sobol, grid -----------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from small_studies import OF_MIXED, SMALL
+
 from autorl.core.types import Config, Incumbent
 from autorl.report import formats
 from autorl.statistics import Interval, iqm
@@ -13,16 +15,12 @@ from autorl.trainers.info import TrainedRun
 CONFIG = Config(lr=3e-4, layers=(64, 64), kind="a")
 DEFAULT = Config(lr=1e-3, layers=(64,), kind="b")
 STUDY = {
-    "name": "small",
-    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1}},
+    **OF_MIXED,
+    "trainer": SMALL["trainer"],
     "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}},
-    "fidelity": {"steps": 100, "evaluations": 5},
-    "budget": {"runs": 16},
     "seeds": {"tuning": 2, "test": 5},
-    "optimizer": "random",
-    "parallelism": 3,
-    "executor": {"name": "in_process"},
 }
+STUDY.pop("test")
 
 
 def interval(low, high):

@@ -9,17 +9,6 @@ from autorl.statistics import verdict
 from autorl.statistics.verdict import FAILED, LOOKS, OPEN, PASSED, SCREEN
 
 
-@pytest.fixture
-def few_draws(monkeypatch):
-    """Boundaries from fewer draws, for speed."""
-    monkeypatch.setattr(verdict, "_DRAWS", 4_000)
-    for cached in (verdict.boundary, verdict._null_wins):
-        cached.cache_clear()
-    yield
-    for cached in (verdict.boundary, verdict._null_wins):
-        cached.cache_clear()
-
-
 def test_the_levels_of_all_failures_add_up_to_the_session_s_error():
     levels = [verdict.level_after(failed) for failed in range(20_000)]
     assert sum(levels) == pytest.approx(verdict.ALPHA, rel=1e-5)
@@ -45,7 +34,7 @@ def test_the_law_of_wins_is_that_of_all_orders():
         assert abs((drawn == wins).mean() - expected) < 4.5 * (expected / len(drawn)) ** 0.5
 
 
-def test_all_looks_together_pass_as_often_as_the_level(few_draws):
+def test_all_looks_together_pass_as_often_as_the_level(few_verdict_draws):
     rng = np.random.default_rng(3)
     baseline, edit = rng.gamma(0.3, size=(4_000, 50)), rng.gamma(0.3, size=(4_000, 50))
     coins = (rng.random(baseline.shape), rng.random(edit.shape))
@@ -55,7 +44,7 @@ def test_all_looks_together_pass_as_often_as_the_level(few_draws):
         assert passed < 0.05 + 4 * (2 * 0.05 * 0.95 / 4_000) ** 0.5
 
 
-def test_scores_that_are_all_equal_pass_no_more_often(few_draws):
+def test_scores_that_are_all_equal_pass_no_more_often(few_verdict_draws):
     rng = np.random.default_rng(4)
     scores = np.full((2_000, 50), 500.0)
     coins = (rng.random(scores.shape), rng.random(scores.shape))
@@ -63,7 +52,7 @@ def test_scores_that_are_all_equal_pass_no_more_often(few_draws):
     assert verdict.screened(scores[0], scores[0], 20).state == FAILED
 
 
-def test_a_stage_of_many_is_the_stage_of_each(few_draws):
+def test_a_stage_of_many_is_the_stage_of_each(few_verdict_draws):
     rng = np.random.default_rng(5)
     baseline, edit = rng.normal(size=(30, 60)), rng.normal(size=(30, 50)) + 0.5
     coins = (rng.random(baseline.shape), rng.random(edit.shape))
@@ -83,7 +72,7 @@ def test_looks_come_in_order_and_a_later_run_changes_no_earlier_one():
         assert part.state == (OPEN if runs < whole.runs else whole.state)
 
 
-def test_the_limit_is_the_largest_shift_that_passes(few_draws):
+def test_the_limit_is_the_largest_shift_that_passes(few_verdict_draws):
     rng = np.random.default_rng(7)
     baseline, edit = rng.normal(size=60), rng.normal(size=20) + 2
     coins = (rng.random(60), rng.random(20))
@@ -107,7 +96,7 @@ def test_a_pool_grows_with_the_session():
     assert verdict.pools(500, 0) == (0, 0)
 
 
-def test_a_plan_finds_large_gains_sooner(few_draws):
+def test_a_plan_finds_large_gains_sooner(few_verdict_draws):
     noise = np.random.default_rng(8).normal(size=30)
     small, large = (verdict.planned(noise, gain, (30, 60), 0.05) for gain in (0.5, 2.0))
     assert np.median(large) < np.median(small)

@@ -8,38 +8,18 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from small_studies import OF_MIXED, TRAINER
 
 from autorl.study import Study
 from autorl.study.spec import load_spec
 
-SPACE = {
-    "hyperparameters": {
-        "x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
-        "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "changeable": True},
-        "kind": {"type": "categorical", "choices": ["a", "b"]},
-        "only_b": {"type": "int", "lower": 1, "upper": 9},
-    },
-    "conditions": {"only_b": "kind == b"},
-}
 RACING = {"evaluation": {"seeds": "racing", "min": 1, "max": 3}, "seeds": {"tuning": 3, "test": 2}}
-TRAINER = {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "interaction": 0.05}
 
 
 def small_spec(trainer=None, **changes):
     """A study of 8 proposals x 2 seeds, then 3 test seeds; `changes` are keys of the study file."""
-    study = {
-        "name": "small",
-        "trainer": {"name": "synthetic", "kwargs": {**TRAINER, **(trainer or {})}},
-        "space": SPACE,
-        "fidelity": {"steps": 100, "evaluations": 5},
-        "budget": {"runs": 16},
-        "seeds": {"tuning": 2, "test": 3},
-        "optimizer": "random",
-        "parallelism": 3,
-        "executor": {"name": "in_process"},
-        "test": {"top": 2},
-    }
-    return load_spec(study | changes)
+    own = {"trainer": {"name": "synthetic", "kwargs": {**TRAINER, **(trainer or {})}}}
+    return load_spec({**OF_MIXED, **own, "seeds": {"tuning": 2, "test": 3}, **changes})
 
 
 def run_small(folder: Path, executor=None, **changes):

@@ -10,19 +10,8 @@ import pytest
 from patience import PATIENCE
 
 import autorl
-from autorl.statistics import verdict
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "verdicts"
-
-
-@pytest.fixture
-def few_draws(monkeypatch):
-    monkeypatch.setattr(verdict, "_DRAWS", 4_000)
-    for cached in (verdict.boundary, verdict._null_wins):
-        cached.cache_clear()
-    yield
-    for cached in (verdict.boundary, verdict._null_wins):
-        cached.cache_clear()
 
 
 def scored(gain):
@@ -30,7 +19,9 @@ def scored(gain):
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("maximize", 1), ("minimize", -1)])
-def test_a_gain_is_kept_and_a_loss_discarded_in_either_direction(direction, sign, few_draws):
+def test_a_gain_is_kept_and_a_loss_discarded_in_either_direction(
+    direction, sign, few_verdict_draws
+):
     better = scored(4 * sign)
     worse = scored(0)
     answer = autorl.judge(worse, better, direction=direction)
@@ -40,7 +31,7 @@ def test_a_gain_is_kept_and_a_loss_discarded_in_either_direction(direction, sign
     assert autorl.judge(worse, better, direction=direction, min_effect=9).verdict == "discard"
 
 
-def test_it_goes_on_where_it_was_interrupted(tmp_path, few_draws):
+def test_it_goes_on_where_it_was_interrupted(tmp_path, few_verdict_draws):
     def baseline(seed):
         return random.Random(seed).gauss(0, 1)
 

@@ -4,7 +4,8 @@ import dataclasses
 import shutil
 
 import pytest
-from study_support import SPACE, table
+from small_studies import OF_MIXED
+from study_support import table
 from test_kill import THIRD, after_events, run_spec_and_die
 
 from autorl.core.types import StudyError
@@ -22,18 +23,9 @@ NOTE = "not charged: 3 failed proposals of other code"
 
 def spec_of(folder, **changes):
     """Full runs of 100 steps on two tuning seeds; the first three are proposed at once."""
-    study = {
-        "trainer": f"python:{folder / 'of_refunds.py'}:f",
-        "space": SPACE,
-        "fidelity": {"steps": 100, "evaluations": 1},
-        "budget": {"runs": 12},
-        "seeds": {"tuning": 2, "test": 1},
-        "optimizer": "random",
-        "parallelism": 3,
-        "executor": {"name": "in_process"},
-        "test": {"top": 0, "baseline": False},
-    }
-    return load_spec(study | changes)
+    own = {"trainer": f"python:{folder / 'of_refunds.py'}:f", "budget": {"runs": 12}}
+    own |= {"fidelity": {"steps": 100, "evaluations": 1}, "seeds": {"tuning": 2, "test": 1}}
+    return load_spec({**OF_MIXED, **own, "test": {"top": 0, "baseline": False}, **changes})
 
 
 def session(folder, body, **changes):

@@ -14,15 +14,7 @@ import pytest
 import segments
 from refusals import expect_error
 
-from autorl.core.types import (
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Segment,
-    Status,
-    TrainerSpec,
-)
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, Segment, Status, TrainerSpec
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
 
@@ -170,8 +162,12 @@ def test_a_memory_hog_runs_into_the_limit(tmp_path: Path) -> None:
 
 def test_wrong_options_name_the_nearest() -> None:
     expect_error("did you mean 'noise'", load, spec(noize=1))
-    with pytest.raises(InputError, match="unknown hyperparameter 'lr'"):
-        load(spec(optimum={"lr": 0.1})).check(segment(Config()).environment, {"learning_rate"})
+    expect_error(
+        "unknown hyperparameter 'lr'",
+        load(spec(optimum={"lr": 0.1})).check,
+        segment(Config()).environment,
+        {"learning_rate"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +197,8 @@ def test_an_option_of_another_kind_is_refused_by_its_key(
 
 def test_an_environment_is_refused() -> None:
     message = "synthetic trains in no environment, got 'CartPole-v1'"
-    with pytest.raises(InputError, match=message) as error:
-        load(spec()).check(EnvironmentSpec("CartPole-v1"), {"x"})
-    assert error.value.key == "environment.id"
+    assert (
+        expect_error(message, load(spec()).check, EnvironmentSpec("CartPole-v1"), {"x"}).key
+        == "environment.id"
+    )
     load(spec()).check(EnvironmentSpec(), {"x"})
