@@ -190,7 +190,5 @@ def test_a_shared_study_file_keeps_its_space():
 
 
 def test_only_long_values_are_masked_in_messages():
-    assert (
-        masking.without_values("key abcdefgh, mode on", ["abcdefgh", "on", ""])
-        == "key ***, mode on"
-    )
+    after = masking.without_values("key abcdefgh, mode on", ["abcdefgh", "on", ""])
+    assert after == "key ***, mode on"

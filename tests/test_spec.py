@@ -149,9 +149,8 @@ def test_the_frozen_copy_is_the_same_study(tmp_path, text):
         assert getattr(again, key) == getattr(spec, key), key
     assert spec.same_study(again)
     options = {"rungs": spec.optimizer.rungs, **spec.optimizer.options}
-    assert (
-        options.items() <= {"rungs": None, **again.optimizer.model_dump()}.items()
-    )  # with every default besides
+    # With every default besides.
+    assert options.items() <= {"rungs": None, **again.optimizer.model_dump()}.items()
 
 
 @pytest.mark.parametrize(
@@ -167,17 +166,14 @@ def test_the_frozen_copy_is_the_same_study(tmp_path, text):
     ],
 )
 def test_proposals_in_flight_follow_from_the_budget(optimizer, configurations, parallelism):
-    study = {
-        "trainer": "t",
-        "space": "population/ppo-small",
-        "fidelity": {"steps": 10},
-        "optimizer": optimizer,
-    }
-    assert (
-        load_spec(study | {"budget": {"configurations": configurations}}).parallelism == parallelism
-    )
-    assert load_spec(study | {"budget": {"runs": 3 * configurations}}).parallelism == parallelism
-    assert load_spec(study | {"budget": {"hours": 1}}).parallelism == 8
+    study = {"trainer": "t", "space": "population/ppo-small", "fidelity": {"steps": 10}}
+    for budget, expected in (
+        ({"configurations": configurations}, parallelism),
+        ({"runs": 3 * configurations}, parallelism),
+        ({"hours": 1}, 8),
+    ):
+        spec = load_spec(study | {"optimizer": optimizer, "budget": budget})
+        assert spec.parallelism == expected
     explicit = load_spec(study | {"budget": {"configurations": configurations}, "parallelism": 3})
     assert explicit.parallelism == 3
     assert thaw(explicit.freeze(), "x").parallelism == 3

@@ -134,8 +134,7 @@ def test_a_ledger_moves_its_baseline_on_keep_alone_and_counts_failures(tmp_path)
     )
     assert page["next_level"] == verdict.level_after(failed)
     assert "expected to survive" in autorl("ledger", str(folder)).stdout
-    held_out = [entry["seeds"]["test"]["edit"] for entry in (answer,) if "test" in entry["seeds"]]
-    assert min(held_out[0]) >= 1_000 * 4
+    assert min(answer["seeds"]["test"]["edit"]) >= 1_000 * 4
 
 
 def test_a_baseline_with_other_versions_is_measured_again(tmp_path, monkeypatch):
@@ -173,7 +172,6 @@ def test_noise_says_what_can_be_seen(tmp_path):
     words = ("default", "--study", str(study_file(tmp_path)), "--out", str(tmp_path / "out"))
     done = json.loads(autorl("noise", *words, "--runs", "8", "--json").stdout)
     assert done["smallest_gain"]["1"] > done["smallest_gain"]["50"] > 0
-    assert [plan["found"] for plan in done["verdicts"]] == sorted(
-        plan["found"] for plan in done["verdicts"]
-    )
+    found = [plan["found"] for plan in done["verdicts"]]
+    assert found == sorted(found)
     assert "over 8 tuning seeds" in autorl("noise", *words, "--runs", "8").stdout

@@ -14,7 +14,7 @@ def refused(*arguments):
 
 def test_a_budget_below_one_proposal_is_refused_before_a_folder_is_made(tmp_path):
     file = study_file(tmp_path, budget={"runs": 1})
-    said = f"autorl: {file}:39: budget.runs: 1 is less than one proposal (2 seeds = 2 runs)"
+    said = f"autorl: {file}:38: budget.runs: 1 is less than one proposal (2 seeds = 2 runs)"
     for option in ((), ("--dry-run",)):
         assert refused("tune", file, "--out", tmp_path / "out", *option) == said
     assert not (tmp_path / "out").exists()
@@ -22,7 +22,7 @@ def test_a_budget_below_one_proposal_is_refused_before_a_folder_is_made(tmp_path
 
 def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path):
     file = study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"noise": "x"}})
-    said = ":5: trainer.kwargs.noise: expected a number of at least 0, got 'x'"
+    said = ":4: trainer.kwargs.noise: expected a number of at least 0, got 'x'"
     assert said in refused("tune", file)
 
 

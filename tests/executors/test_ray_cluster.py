@@ -27,7 +27,9 @@ from autorl.core.os_processes import descendants
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
 
-from study_support import SPACE, TRAINER, table
+from small_studies import MIXED as SPACE
+from small_studies import TRAINER
+from study_support import table
 from test_kill_command import events
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")

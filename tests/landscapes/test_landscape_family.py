@@ -187,10 +187,8 @@ def test_a_landscape_of_a_variant_cannot_take_the_name_of_its_environment(files)
     arguments += ["--study", files / "one", "--quiet"]
     refused = CliRunner().invoke(app, [str(word) for word in arguments])
     assert refused.exit_code == 2
-    assert (
-        f"trains on CartPole-v1 with gravity=6: expected namespace/algorithm/{name}"
-        in refused.stderr
-    )
+    said = f"trains on CartPole-v1 with gravity=6: expected namespace/algorithm/{name}"
+    assert said in refused.stderr
     arguments += ["--id", f"my/toy/{name}"]
     built = CliRunner().invoke(app, [str(word) for word in arguments])
     assert built.exit_code == 0, built.output

@@ -119,7 +119,5 @@ def test_foreign_names_and_cells():
     rows = table_rows(
         {"a": [1.0, float("nan"), 3.0], "b": [0.5, 1.0, 2.0], "c": ["x", float("nan"), "y"]}
     )
-    assert (
-        json.dumps(rows)
-        == '[{"a": 1, "b": 0.5, "c": "x"}, {"b": 1.0}, {"a": 3, "b": 2.0, "c": "y"}]'
-    )
+    expected = '[{"a": 1, "b": 0.5, "c": "x"}, {"b": 1.0}, {"a": 3, "b": 2.0, "c": "y"}]'
+    assert json.dumps(rows) == expected

@@ -84,9 +84,8 @@ def test_every_phase_trains_every_configuration_from_the_best_of_the_one_before(
         best = ends.groupby(config_of).mean().idxmax()  # the IQM of two values is their mean
         parents = runs[runs.start_step == start].set_index("run_id").parent_run
         assert set(parents.map(config_of)) == {best}
-        assert (
-            parents.map(seed_of) == seed_of[parents.index]
-        ).all()  # seed by seed, so test seeds stay apart
+        # Seed by seed, so test seeds stay apart.
+        assert (parents.map(seed_of) == seed_of[parents.index]).all()
 
 
 def test_the_written_landscape_is_valid_and_its_phases_can_be_compared(landscape):

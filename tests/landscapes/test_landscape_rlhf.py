@@ -92,10 +92,8 @@ class TestRLOO:
         ]
         assert len(curves) >= 16
         for form in ("rl", "best_of_n"):
-            assert (
-                np.median([fit(each.kl, each.gold, form, origin=origin).r2 for each in curves])
-                > 0.9
-            )
+            fits = [fit(each.kl, each.gold, form, origin=origin).r2 for each in curves]
+            assert np.median(fits) > 0.9
 
 
 @pytest.mark.parametrize("name", [name for name in RLHF if name.endswith("/letters-goldproxy")])

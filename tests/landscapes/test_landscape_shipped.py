@@ -74,9 +74,8 @@ def test_it_is_what_its_build_file_says(name):
     assert manifest.steps == spec.evaluation_steps
     assert manifest.return_bounds == spec.landscape.bounds
     assert manifest.rows["configs"] == sizes.configurations
-    assert (
-        manifest.rows["runs"] == runs
-    )  # every configuration has a run for every seed, in every phase
+    # Every configuration has a run for every seed, in every phase.
+    assert manifest.rows["runs"] == runs
     assert manifest.licence
     assert len(manifest.commit) == 40
 
@@ -108,9 +107,8 @@ def test_every_rule_holds_for_all_of_them_together():
 
 
 def test_they_stay_small():
-    assert (
-        sum(file.stat().st_size for file in ROOT.rglob("*") if file.is_file()) < MEGABYTES * 2**20
-    )
+    sizes = [file.stat().st_size for file in ROOT.rglob("*") if file.is_file()]
+    assert sum(sizes) < MEGABYTES * 2**20
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -120,12 +120,8 @@ def test_every_phase_goes_on_from_the_best_of_the_one_before():
     for number, proposal in enumerate(made):
         phase = number // 3
         assert (proposal.until, proposal.parent) == (30 * (phase + 1), parents[phase])
-        assert (
-            proposal.origin
-            == [first_origins[number % 3], "phase 2 from proposal 1", "phase 3 from proposal 5"][
-                phase
-            ]
-        )
+        origins = (first_origins[number % 3], "phase 2 from proposal 1", "phase 3 from proposal 5")
+        assert proposal.origin == origins[phase]
         assert (proposal.member, proposal.meta["phase"]) == (f"phase {phase + 1}", phase)
         assert (proposal.informed, proposal.retain) == (phase > 0, True)
 

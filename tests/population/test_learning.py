@@ -100,9 +100,8 @@ def test_training_returns_are_those_of_stable_baselines3(case):
     mine = _ours(name, environment, ours, steps)
     reference = _theirs(kind, environment_id, theirs, steps, normalised)
     error = np.sqrt(mine.var(ddof=1) / OURS + reference.var(ddof=1) / THEIRS)
-    assert (
-        abs(mine.mean() - reference.mean()) < 4.5 * error
-    )  # t with 4 or more degrees of freedom: about 1 in 100
+    # t with 4 or more degrees of freedom: about 1 in 100
+    assert abs(mine.mean() - reference.mean()) < 4.5 * error
 
 
 def test_ppo_solves_cartpole_at_its_defaults():

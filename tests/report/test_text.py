@@ -70,10 +70,8 @@ def test_a_front_is_a_table_of_every_objective_on_both_kinds_of_seeds():
     )
     text = result_text(result(front=points, volumes=Volumes(0.75, 0.5, 0.4375)))
     volumes = "2; hypervolume 0.75; of those tested 0.5, on test seeds 0.4375"
-    assert (
-        line(text, "not dominated").strip()
-        == f"not dominated by any other on tuning seeds: {volumes}"
-    )
+    said = f"not dominated by any other on tuning seeds: {volumes}"
+    assert line(text, "not dominated").strip() == said
     header, first, second = text[text.index("not dominated") :].splitlines()[1:4]
     assert [name.strip() for name in header.strip().split("  ") if name] == [
         *("proposal", "tuning last gold", "tuning last kl", "test last gold", "test last kl")

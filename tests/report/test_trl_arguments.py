@@ -170,9 +170,8 @@ def test_other_schedules_and_names_of_ours_are_said_in_words():
 
 def test_half_precision_is_only_taken_back_where_the_run_was_on_the_cpu():
     assert trl_arguments(TrainerSpec("trl/sft"), {}, 10).values["bf16"] is False
-    assert (
-        "bf16" not in trl_arguments(TrainerSpec("trl/sft", FrozenMap(device="auto")), {}, 10).values
-    )
+    spec = TrainerSpec("trl/sft", FrozenMap(device="auto"))
+    assert "bf16" not in trl_arguments(spec, {}, 10).values
 
 
 def test_our_own_ppo_keeps_its_names():

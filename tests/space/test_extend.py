@@ -68,10 +68,8 @@ def test_a_default_that_narrower_bounds_exclude_is_the_nearest_bound(base):
     assert extended(hyperparameters={"rate": {"lower": 1e-2}}).default()["rate"] == 1e-2
     assert extended(hyperparameters={"interval": {"upper": 4}}).default()["interval"] == 4
     assert extended(hyperparameters={"batch": {"choices": [8, 32]}}).default()["batch"] in (8, 32)
-    assert (
-        extended(hyperparameters={"rate": {"lower": 1e-2, "default": 0.05}}).default()["rate"]
-        == 0.05
-    )
+    narrower = extended(hyperparameters={"rate": {"lower": 1e-2, "default": 0.05}})
+    assert narrower.default()["rate"] == 0.05
 
 
 def test_what_is_fixed_is_in_every_configuration_where_its_condition_holds(base):

@@ -183,10 +183,10 @@ def test_the_result_says_how_sure_the_choice_is_and_how_far_it_is_over_tuned():
     assert 0 < choice.probability <= 1
     assert choice.expected == pytest.approx(result.tuning - choice.overtuning)
     assert result_dict(result)["choice"] == vars(choice)
-    assert (
+    said = (
         f"the best of {choice.confirmed} confirmed with probability about {choice.probability:.1f}"
-        in result_text(result)
     )
+    assert said in result_text(result)
 
 
 def test_the_dry_run_counts_what_the_study_does():

@@ -59,9 +59,8 @@ def test_real_optimizers_never_miss_a_checkpoint(tmp_path, optimizer):
     run(study)
     notes = {note for (note,) in study.store.query("SELECT DISTINCT notes FROM segments")}
     assert notes == {""}, "nothing had to be trained again"
-    assert (
-        study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NOT NULL")[0][0] > 2
-    )
+    resumed = "SELECT COUNT(*) FROM proposals WHERE resume_from IS NOT NULL"
+    assert study.store.query(resumed)[0][0] > 2
     assert on_disk(tmp_path / "study") == stored(study)
 
 

@@ -70,9 +70,8 @@ def test_test_scores_never_re_rank(monkeypatch):
     result, study, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
     assert candidates_of(result) == "incumbent 1, rank 2 2, rank 3 0"
     assert result.incumbent.proposal == 1
-    assert (
-        result.entries[0].test.value < result.entries[1].test.value < result.entries[2].test.value
-    )
+    values = [entry.test.value for entry in result.entries[:3]]
+    assert values[0] < values[1] < values[2]
     reopened = study.result()
     assert reopened.incumbent.proposal == 1
 
@@ -208,9 +207,8 @@ def test_the_difference_to_the_default_is_of_the_statistic_that_is_printed(monke
     trainer = Toy(curve=lambda config, seed, step: -1000.0 if seed == 103 else config["x"])
     result, _, _ = held_out(monkeypatch, [0.5, 0.9], trainer, n_test=8)
     assert (result.test.iqm, result.default.test.iqm) == pytest.approx((0.9, 0.5))
-    assert (
-        result.difference.low <= result.test.iqm - result.default.test.iqm <= result.difference.high
-    )
+    gain = result.test.iqm - result.default.test.iqm
+    assert result.difference.low <= gain <= result.difference.high
     text = result_text(result)
     assert re.search(r"difference \(IQM\) +0\.4 ", text)
     assert re.search(r"test score \(IQM\) +0\.9 +93 % \[", text)

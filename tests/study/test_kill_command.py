@@ -10,7 +10,8 @@ from contextlib import closing
 
 import pytest
 import yaml
-from study_support import RACING, SPACE, TRAINER, table
+from small_studies import MIXED as SPACE
+from study_support import RACING, TRAINER, table
 
 KILLS = 10
 

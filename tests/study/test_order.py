@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import tables
-from study_support import RACING, SPACE, StoppedError, small_spec, stop_after, table
+from small_studies import OF_MIXED
+from study_support import RACING, StoppedError, small_spec, stop_after, table
 from test_kill import ADAPTIVE, ASHA
 
 from autorl import trainers
@@ -226,14 +227,8 @@ class Bad(Trainer):
 
 
 def test_a_cost_that_is_no_positive_number_is_refused_before_the_study():
-    study = {
-        "trainer": f"{__name__}:Bad",
-        "space": SPACE,
-        "fidelity": {"steps": 10, "evaluations": 1},
-        "budget": {"runs": 4},
-    }
     with pytest.raises(InputError, match=r"relative_cost of trainer .*Bad' is -1.0"):
-        Study.in_memory(load_spec(study))
+        Study.in_memory(load_spec({**OF_MIXED, "trainer": f"{__name__}:Bad"}))
 
 
 def cost(trainer, space, **values):

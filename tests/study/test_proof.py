@@ -71,9 +71,8 @@ def test_bits_that_flip_in_the_database_never_pass_unseen(tmp_path):
         else:
             study.close()
             assert table(copy) == recorded
-    assert (
-        len(lines) >= 20
-    )  # the test reaches what is used: over half of so small a database is free space
+    # The test reaches what is used: over half of so small a database is free space.
+    assert len(lines) >= 20
     assert not [text for text in lines if "\n" in text]
 
 

@@ -97,10 +97,8 @@ def test_the_result_says_so_of_every_signal_that_may_have_been_trained_on():
         "objective": {"metric": "gold"},
         "space": {"learning_rate": rate, "reward.signals": signals},
     }
-    assert (
-        proxy_caution(load_spec(by_gold), {"gold": 1.0})
-        == "selected by 'gold', which it can be trained on"
-    )
+    caution = proxy_caution(load_spec(by_gold), {"gold": 1.0})
+    assert caution == "selected by 'gold', which it can be trained on"
 
 
 SHORT = {
