@@ -338,7 +338,7 @@ class Population(BaseOptimizer[O]):
         return records
 
     def _evolves(self, member: Record, generation: int) -> bool:
-        """Tell whether a member that may go on may copy another in a generation."""
+        """Tell whether a member may copy another in a generation."""
         return True
 
     def _migrant(
