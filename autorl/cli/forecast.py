@@ -44,10 +44,10 @@ def forecast(
         "target": {"steps": steps, "parameters": parameters},
         "ceiling": top,
         "hyperparameters": {
-            name: asdict(found)
-            | dict(zip(("low", "high"), study.bounds(name, found), strict=True))
-            | {"width": found.high - found.low}
-            for name, found in predictions.items()
+            name: asdict(it)
+            | dict(zip(("low", "high"), study.bounds(name, it), strict=True))
+            | {"width": it.high - it.low}
+            for name, it in predictions.items()
         },
         "space": analysis.narrowed(landscapes[0].space, study, predictions),
     }

@@ -22,21 +22,12 @@ from autorl.core.plain_text import counted, number
 from autorl.core.types import InputError, StudyError
 from autorl.report.table import columns
 from autorl.statistics import verdict
-from autorl.study.judging.book import (
-    FIRST_POOL,
-    Book,
-    current_baseline,
-    entries_of,
-    expected_gains,
-    read_lines,
-)
+from autorl.study.judging import book as books
 from autorl.study.judging.judgement import MOST_RUNS, ROLE_NAMES, Terms, signed
 from autorl.study.judging.runs import FILE, bench_of
 from autorl.study.judging.sides import Source, side_of
 
 JUDGEMENTS = Path("judgements")
-GAINS = (0.25, 0.5, 1.0, 2.0)
-_ERROR = 3
 
 
 def judge(
@@ -81,7 +72,7 @@ def judge(
         if pool is not None and ledger is None:
             raise InputError("is for a ledger", key="--pool")
         source = _source(study, run, metric, settings, minimize=minimize)
-        with closing(Book(ledger or out, ledger=ledger is not None, pool=pool)) as book:
+        with closing(books.Book(ledger or out, ledger=ledger is not None, pool=pool)) as book:
             *before, edit = (side_of(text, source, book.folder / "worktrees") for text in sides)
             direction = edit.spec.objective[0].direction
             terms = Terms(min_effect, max_runs, max_hours, direction=direction)
@@ -90,7 +81,7 @@ def judge(
     # Codes 1 and 2 are verdicts here.
     except (InputError, StudyError) as error:
         say_line(f"autorl: {error}", err=True)
-        raise typer.Exit(_ERROR) from None
+        raise typer.Exit(3) from None
     except KeyboardInterrupt as error:
         raise stopped(error, "the same command goes on") from None
     raise typer.Exit(answer.judgement.exit_code)
@@ -102,12 +93,12 @@ def ledger(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJs
     Beside each gain stands the one that is expected to survive: of many edits the luckiest scored
     more than it is worth. Writes nothing.
     """
-    lines = read_lines(folder / FILE)
-    entries = entries_of(lines)
-    baseline = current_baseline(entries)
+    lines = books.read_lines(folder / FILE)
+    entries = books.entries_of(lines)
+    baseline = books.current_baseline(entries)
     if baseline is None:
         raise InputError("holds no judgements", file=str(folder))
-    expected = expected_gains(entries)
+    expected = books.expected_gains(entries)
     names = ("difference", "interval", "at_least", "runs", "hours")
     rows = [
         {
@@ -150,10 +141,9 @@ def _page(document: dict[str, Any]) -> str:
         f"{signed(document['expected_gain'])}",
     ]
     if document["ledger"]:
-        lines.append(
-            f"error: {counted(document['failed_confirmations'], 'confirmation')} failed, the next "
-            f"is tested at {100 * document['next_level']:.2g} %"
-        )
+        failed = counted(document["failed_confirmations"], "confirmation")
+        level = 100 * document["next_level"]
+        lines.append(f"error: {failed} failed, the next is tested at {level:.2g} %")
     return "\n".join(lines)
 
 
@@ -198,13 +188,13 @@ def noise(
     smallest = {n: (1.645 + 0.842) * spread * (2 / n) ** 0.5 for n in (1, 3, 5, 10, 20, 50)}
     mean = measured.spec.objectives()[0].sign * float(scores.mean())
     verdicts = []
-    for gain in GAINS:
-        pools = verdict.pools(0, FIRST_POOL)
+    pools = verdict.pools(0, books.FIRST_POOL)
+    for gain in (0.25, 0.5, 1.0, 2.0):
         taken = verdict.planned(scores, gain * spread, pools, verdict.level_after(0))
-        middle = float(np.median(taken))
-        found = float(np.isfinite(taken).mean())
-        median = int(middle) if np.isfinite(middle) else None
-        verdicts.append({"sd": gain, "gain": gain * spread, "found": found, "runs": median})
+        median = float(np.median(taken))
+        probability = float(np.isfinite(taken).mean())
+        needed = int(median) if np.isfinite(median) else None
+        verdicts.append({"sd": gain, "gain": gain * spread, "found": probability, "runs": needed})
     lines = [
         f"{measured.label}: mean {number(mean)}, standard deviation {number(spread)} over "
         f"{counted(runs, 'tuning seed')}",

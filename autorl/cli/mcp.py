@@ -182,11 +182,8 @@ class Tools:
             file = os.path.join(self._place(study), STUDY_FILE)
             self._book(2 * max_runs, f"max_runs: {2 * max_runs} runs of both sides")
             hours = (self.deadline - time.time()) / 3600
-            limits = (
-                f"--min-effect={min_effect}",
-                f"--max-runs={max_runs}",
-                f"--max-hours={hours}",
-            )
+            terms = {"min-effect": min_effect, "max-runs": max_runs, "max-hours": hours}
+            limits = [f"--{name}={value}" for name, value in terms.items()]
             arguments = ("judge", "--json", f"--study={file}", *limits, "--", *sides)
             self._judging[asked] = asyncio.create_task(self._command(*arguments))
         await asyncio.wait([self._judging[asked]], timeout=_PATIENCE)

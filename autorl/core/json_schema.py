@@ -112,9 +112,8 @@ def _told(written: Json, cls: type) -> Json:
         written["description"] = _in_one_line(cls.__doc__.split("\n\n")[0])
     one_of = getattr(cls, "one_of", ())
     if one_of:
-        written["oneOf"] = [
-            {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in one_of
-        ]
+        stated = {"not": {"type": "null"}}
+        written["oneOf"] = [{"required": [it], "properties": {it: stated}} for it in one_of]
     return written
 
 

@@ -8,17 +8,8 @@ from typing import Any, TypeAlias
 
 from autorl.core.json_schema import Json, described
 from autorl.core.types import InputError
+from autorl.optimizers import registry
 from autorl.optimizers.base import BaseOptimizer
-from autorl.optimizers.registry import (
-    DEFAULT,
-    DEFAULT_WITH_PRIOR,
-    STOPPING,
-    OptionField,
-    find,
-    find_stopping,
-    option_fields,
-    option_types,
-)
 
 Class: TypeAlias = type[BaseOptimizer[Any]]
 _TYPES: Mapping[type, str] = {
@@ -40,34 +31,36 @@ def optimizer_name(names: Sequence[str]) -> Json:
 
 def optimizer_options(names: Sequence[str]) -> list[Json]:
     """Describe the options that each of these optimizers takes."""
-    defaults = [_taken_by(find(name)) for name in (DEFAULT, DEFAULT_WITH_PRIOR)]
+    usual = (registry.DEFAULT, registry.DEFAULT_WITH_PRIOR)
+    defaults = [_taken_by(registry.find(name)) for name in usual]
     rules: list[Json] = [{"if": {"not": {"required": ["name"]}}, "then": {"anyOf": defaults}}]
     for name in names:
         try:
-            taken = _taken_by(find(name))
+            taken = _taken_by(registry.find(name))
         except InputError:  # not installed: it takes what it takes
             continue
-        named = {"required": ["name"], "properties": {"name": {"const": name}}}
-        rules.append({"if": named, "then": taken})
+        condition = {"required": ["name"], "properties": {"name": {"const": name}}}
+        rules.append({"if": condition, "then": taken})
     return rules
 
 
 def _taken_by(cls: Class) -> Json:
     """Describe the keys beside `name`, with those of all stopping rules."""
     taken: dict[str, list[Json]] = {"stop": [{"type": "null"}]} if cls.partial else {}
-    for taker in (cls, *([] if cls.partial else map(find_stopping, STOPPING))):
-        for field in option_fields(taker):
+    for taker in (cls, *([] if cls.partial else map(registry.find_stopping, registry.STOPPING))):
+        for field in registry.option_fields(taker):
             taken.setdefault(field.name, []).append(_option(taker, field))
-    options = {
-        key: kinds[0] if len(kinds) == 1 else {"anyOf": kinds} for key, kinds in taken.items()
-    }
+    options = {key: {"anyOf": kinds} for key, kinds in taken.items()}
     return {"properties": options, "propertyNames": {"enum": ["name", "stop", *options]}}
 
 
-def _option(cls: Class, field: OptionField) -> Json:
+def _option(cls: Class, field: registry.OptionField) -> Json:
     """Describe what an option may be, as `registry` checks it."""
     parts: list[Json] = []
-    for kind in (*option_types(cls, field), *([NoneType] if field.name in _MAY_BE_NULL else [])):
+    for kind in (
+        *registry.option_types(cls, field),
+        *([NoneType] if field.name in _MAY_BE_NULL else []),
+    ):
         part: Json = {"type": _TYPES[kind]}
         if kind in (int, float):
             bounds = {key: field.metadata[key] for key in ("minimum", "maximum")}

@@ -95,9 +95,7 @@ class LiveProgress:
         """Show where the study stands, in the place of what was shown."""
         text = f"{progress.phase}: {counted(progress.settled, 'proposal')} done"
         if progress.best is not None:
-            text += (
-                f", incumbent {number(progress.best)} (tuning, proposal {progress.best_proposal})"
-            )
+            text += f", proposal {progress.best_proposal} has {number(progress.best)} (tuning)"
         bar = f'<progress max="1" value="{progress.budget_used:.3f}"></progress> {escape(text)}'
         if bar == self._shown:
             return

@@ -103,20 +103,18 @@ def _entry(kind: str, *, complete: bool = True) -> Json:
     hints = get_type_hints(make)
     said = {**sentences(Hyperparameter), **_SAID}
     shape = {"enum": [*SHAPES]}
+    of_prior: Json = {"centre": {}, "confidence": {"enum": [*CONFIDENCES]}}
     special: dict[str, Json] = {
         "type": {"const": kind},
         "choices": {"type": "array", "minItems": 1},
         "schedule": {"anyOf": [shape, {"type": "array", "items": shape}]},
-        "prior": mapping(
-            {"centre": {}, "confidence": {"enum": [*CONFIDENCES]}}, required=["centre"]
-        ),
+        "prior": mapping(of_prior, required=["centre"]),
     }
     if kind == "int":
         special["scale"] = {"enum": [*INT_SCALES]}
     keys = {key: special.get(key) or TypeAdapter(hints[key]).json_schema() for key in KEYS[kind]}
-    needed = [
-        name for name, it in inspect.signature(make).parameters.items() if it.default is it.empty
-    ]
+    parameters = inspect.signature(make).parameters.values()
+    needed = [it.name for it in parameters if it.default is it.empty]
     if kind not in _UNTYPED:
         needed.append("type")
     return mapping(

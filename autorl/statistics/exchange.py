@@ -25,8 +25,7 @@ _MOST = 100_000  # splits that are counted one by one; of more, so many are draw
 
 def fewest_new(old: int, level: float = LEVEL) -> int | None:
     """Return how few new runs can lie outside, None for any number."""
-    counts = range(1, 1000)
-    return next((n for n in counts if math.comb(old + n, n) * (1 - level) / 2 >= 1), None)
+    return next((n for n in range(1, 1000) if math.comb(old + n, n) * (1 - level) / 2 >= 1), None)
 
 
 def interval_of_mean(

@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 
 from autorl.core.plain_text import shown
-from autorl.core.types import (
-    Checkpoint,
-    FrozenMap,
-    InputError,
-    Outcome,
-    Report,
-    Segment,
-    step_problem,
-)
+from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, step_problem
 from autorl.store.checkpoints import writing
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.shared import Course, Diverged, check_start
@@ -124,7 +116,7 @@ class Told(Course):
         cost: of the segment, by name, over what the clock says.
     """
 
-    cost: Mapping[str, float] = FrozenMap()
+    cost: Mapping[str, float] | None = None
     _wrong = ""  # stays, also where the user's code catches the exception that named it
 
     def tell(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -160,4 +152,4 @@ class Told(Course):
             raise ValueError(self._wrong)
         # A training that ended by itself has used all its steps, also where it told none.
         reached = self.last if self.problem else self.segment.until
-        return self.outcome(reached, self.segment.config, lambda: saved, cost=self.cost)
+        return self.outcome(reached, self.segment.config, lambda: saved, cost=self.cost or {})

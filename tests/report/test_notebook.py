@@ -68,7 +68,7 @@ def test_progress_takes_the_place_of_what_was_shown(monkeypatch):
     for settled in (1, 1, 2):
         show(Progress("search", 4, settled, 2, 3, settled / 4, -1.5, 0, 0.1))
     bar = '<progress max="1" value="0.500"></progress>'
-    text = "search: 2 proposals done, incumbent -1.5 (tuning, proposal 0)"
+    text = "search: 2 proposals done, proposal 0 has -1.5 (tuning)"
     assert said == [0, f"{bar} {text}"]
 
 

@@ -60,11 +60,11 @@ def test_policies_are_merged_evaluated_and_saved(task, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": "a"}, "expected folders of two models"),
+        ({"models": "a"}, "expected two folders or more"),
         ({"models": ["a", "nowhere"]}, "no folder of a model"),
         ({"eta": -1}, "expected a number of at least 0"),
         ({"method": "mean"}, "expected slerp or average"),
-        ({"ratio": [1]}, "expected 2 numbers from 0 on"),
+        ({"ratio": [1]}, "expected 2 numbers >= 0"),
     ],
 )
 def test_what_is_no_merge_is_refused(options, message, task):

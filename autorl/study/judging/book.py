@@ -128,7 +128,8 @@ class Book:
             InputError: a ledger has another baseline, or has none and none is given.
             StudyError: every run of both sides failed.
         """
-        block, notes = 0, []
+        block = 0
+        notes = []
         described = current_baseline(self.entries) if self.is_ledger else None
         if described is not None:
             current = side_again(described, self.folder)

@@ -154,7 +154,7 @@ def judge_on(bench: Bench, terms: Terms) -> Judgement:
 def _decided(
     bench: Bench, terms: Terms, used: dict[SeedRole, tuple[int, int]]
 ) -> tuple[Verdict, str]:
-    """Look until the verdict holds; `used` takes the runs of both sides."""
+    """Look until the verdict holds, and enter the runs in `used`."""
     for role, looks in _STAGES.items():
         before = sum(runs for _, runs in used.values())
         state = OPEN
@@ -171,8 +171,8 @@ def _decided(
         if state == OPEN:
             return "undecided", f"no decision after {counted(looks[-1], 'run')} of the edit"
         if state == FAILED:
-            unlikely = "a gain is too unlikely"
-            return "discard", unlikely if role == "tuning" else "its gain was not confirmed"
+            unlikely = role == "tuning"
+            return "discard", "a gain is too unlikely" if unlikely else "its gain was not confirmed"
     return "keep", "better than the baseline, confirmed on held-out seeds"
 
 

@@ -147,9 +147,8 @@ def _revision(text: str, source: Source, worktrees: Path) -> Side:
 
 def _git(folder: Path, text: str, *arguments: str) -> str:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=600
-        )
+        command = ["git", "-C", str(folder), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     except OSError as error:
         raise InputError(f"git cannot be run ({error.strerror})") from error
     if done.returncode:

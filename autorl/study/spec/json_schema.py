@@ -44,9 +44,8 @@ def study_schema(names: Sequence[str] = ()) -> tuple[Json, Json]:
     said = {**json_schema.sentences(TaskFamily), FAMILY: _FAMILY}
     task["properties"] |= {key: {"description": said[key]} for key in (FAMILY, *OF_FAMILY)}
     for key in ("tuning", "test"):
-        definitions[TasksSection.__name__]["properties"][key]["items"] = {
-            "anyOf": [_TEXT, {"$ref": f"#/definitions/{TaskSection.__name__}"}]
-        }
+        listed = definitions[TasksSection.__name__]["properties"][key]
+        listed["items"] = {"anyOf": [_TEXT, {"$ref": f"#/definitions/{TaskSection.__name__}"}]}
     of_file = definitions[WarmStartSection.__name__]["properties"]
     preset = mapping({key: of_file[key] for key in PRESET_KEYS})
     study["properties"] |= {

@@ -55,9 +55,7 @@ def merged(
         eta: 0 is `start`, 1 the merged weights.
         method: `average` or `slerp`.
     """
-    between: Callable[[Tensor, Tensor, float], Tensor] = (
-        torch.lerp if method == "average" else slerp
-    )
+    between: Any = torch.lerp if method == "average" else slerp
     vector = torch.zeros_like(start)
     total = 0.0
     for weight, part in zip(weights, ratio, strict=True):
@@ -86,15 +84,11 @@ class MergeTrainer(RLHFTrainer):
         models = values["models"]
         ratio = values["ratio"]
         if isinstance(models, str) or len(models) < 2:
-            raise InputError(
-                f"expected folders of two models or more, got {models!r}", key="models"
-            )
+            raise InputError(f"expected two folders or more, got {models!r}", key="models")
         for model in models:
             model_folder(model, "models")
         if len(ratio) != len(models) or not all(is_number(part, 0) for part in ratio):
-            raise InputError(
-                f"expected {len(models)} numbers from 0 on, got {ratio!r}", key="ratio"
-            )
+            raise InputError(f"expected {len(models)} numbers >= 0, got {ratio!r}", key="ratio")
         check_number(values["eta"], "eta", 0)
         if values["method"] not in ("slerp", "average"):
             raise InputError(f"expected slerp or average, got {values['method']!r}", key="method")

@@ -91,11 +91,8 @@ class TRLTrainer(RLHFTrainer):
         steps = values.pop("steps", None)
         check_number(steps, "first.steps", 1, whole=True)
         name = str(values.pop("trainer", "trl/sft"))
-        if (
-            not name.startswith("trl/")
-            or name == "trl/reward"
-            or any("lora." in key for key in values)
-        ):
+        adapted = any("lora." in key for key in values)
+        if adapted or not name.startswith("trl/") or name == "trl/reward":
             message = f"expected trl/..., a trainer of whole policies, got {name!r}"
             raise InputError(message, key="first.trainer")
         placed = {key: self.kwargs[key] for key in ("device", PROCESSES) if key in self.kwargs}
