@@ -48,6 +48,8 @@ STUDIES = {
 }
 OF_A_STUDY = {"incumbent", "curves", "seeds", "parallel", "slice"}
 OF_A_FOREST = {"importance", "surface"}
+UPDATE = "loss grad_norm entropy reward reward_std length clip_fraction approx_kl"
+OF_AN_UPDATE = {f"train_{name}" for name in UPDATE.split()}
 CHARTS = {
     "demo": OF_A_STUDY | OF_A_FOREST,
     "population": OF_A_STUDY | {"lineage", "values-by-step"},  # too few for a forest
@@ -56,7 +58,7 @@ CHARTS = {
         "over-time", "tunability", "proxy",
     },
     "comparison": {"seeds", "curves", "cost"},
-    "rlhf": OF_A_STUDY | {"proxy"},
+    "rlhf": OF_A_STUDY | {"proxy"} | OF_AN_UPDATE,
 }  # fmt: skip
 LANDSCAPE = "trl/rloo/letters-goldproxy"
 RLHF = (
