@@ -1,5 +1,6 @@
 """letters-goldproxy: what gold rewards, how the proxy is fitted, and that an instance is built once and the same."""
 
+import functools
 import json
 
 import numpy as np
@@ -151,7 +152,7 @@ def folder(tmp_path_factory):
 def test_letters_pairs(folder, monkeypatch):
     """On a policy trained for a moment: of 540 pairs a fifth is flipped, and no held-out one."""
     full = letters.reference
-    monkeypatch.setattr(letters, "reference", lambda *given: full(*given, steps=20))
+    monkeypatch.setattr(letters, "reference", functools.partial(full, steps=20))
 
     def right(pairs):
         return np.mean([gold(chosen) > gold(rejected) for _, chosen, rejected in pairs])
