@@ -175,7 +175,7 @@ class RLHFTrainer(Trainer):
         """Return every metric of the policy, or of the reward model."""
         about = find_task(environment)
         by = judge(about)
-        training = {*map(train_metric, self.measures)}
+        training = {*map(train_metric, self.measures), "parameters"}
         of_pairs = {"pair_accuracy", "pair_margin", "pair_ties"}
         if not self.policies:
             return {*training, *of_pairs, "tokens", *(("best_of_16",) if by else ())}
