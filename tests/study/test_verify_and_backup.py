@@ -168,7 +168,7 @@ def test_a_study_file_that_is_missing_or_edited_is_a_problem(tmp_path, whole_tab
 DRIVER = """
     import sys
     from pathlib import Path
-    sys.path.insert(0, sys.argv[2])
+    sys.path[:0] = [sys.argv[2], str(Path(sys.argv[2]).parent)]
     from study_support import follow, small_spec
     from autorl.study import Study
     study = Study.create(small_spec(keep={"checkpoints": sys.argv[3]}, budget={"runs": 60}), Path(sys.argv[1]))
