@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from autorl import load_landscape
-from autorl.landscapes.analysis.forecast import Group, Law, Study, forecasts, judged, left_out, read
+from autorl.landscapes.forecast import Group, Law, Study, forecasts, judged, left_out, read
 
 SIZES = "trl/dpo/letters-sizes"
 HORIZONS = (

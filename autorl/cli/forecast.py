@@ -10,7 +10,7 @@ import typer
 from autorl.cli.landscape_options import landscapes_of
 from autorl.cli.options import AsJson, Sources, print_answer
 from autorl.core.plain_text import number
-from autorl.landscapes.analysis import forecast as analysis
+from autorl.landscapes import forecast as analysis
 from autorl.report.table import columns, table_of
 
 _Target = Annotated[float | None, typer.Option(min=1.0)]

@@ -251,10 +251,10 @@ class Feasibility:
     ) -> Feasibility:
         """Learn it from ended records, at places in the unit cube."""
         learned = cls(items)
-        numbers = [record.id for record in records]
-        learned.points |= zip(numbers, points_of(items, places), strict=True)
-        for record in records:
-            learned.end(record.id, isinstance(record.result, Failed))
+        if any(isinstance(record.result, Failed) for record in records):
+            learned.points |= zip((it.id for it in records), points_of(items, places), strict=True)
+            for record in records:
+                learned.end(record.id, isinstance(record.result, Failed))
         return learned
 
     def end(self, number: int, failed: bool) -> None:

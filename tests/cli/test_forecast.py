@@ -9,9 +9,8 @@ from made_landscapes import write
 from refusals import expect_error
 
 from autorl.core.types import Config
-from autorl.landscapes import Objective
-from autorl.landscapes.analysis import forecast
-from autorl.landscapes.analysis.forecast import Group, Law, Study, forecasts, left_out, read
+from autorl.landscapes import Objective, forecast
+from autorl.landscapes.forecast import Group, Law, Study, forecasts, left_out, read
 from autorl.space import Space, load_space
 from autorl.study.spec.study_file import load_spec, thaw
 

@@ -8,8 +8,8 @@ from typing import Any
 from autorl.core.numbers import is_number
 from autorl.core.plain_text import shown
 from autorl.core.types import InputError
-from autorl.landscapes.analysis.forecast import forecasts, narrowed, read
 from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.forecast import forecasts, narrowed, read
 from autorl.landscapes.library import find_landscape
 from autorl.space.document import unknown_key
 

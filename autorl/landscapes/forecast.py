@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from autorl.core.networks import layers_of, network_weights
 from autorl.core.types import Config, InputError
-from autorl.landscapes.analysis.tables import Integers
 from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.grid import Integers
 from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter, Space
 from autorl.space.extend import EXTENDS, extended
