@@ -4,12 +4,14 @@
     python benchmarks/fresh_environments.py --versions lowest core mlflow wandb
     python benchmarks/fresh_environments.py --python python3.13 sb3 --with torch==2.13.0
     python benchmarks/fresh_environments.py --sdist core                  # from the sdist
+    python benchmarks/fresh_environments.py --sizes sb3 all --with torch==2.13.0
 
 Needs the package index. An environment for each extra: its modules are imported, the commands of a
 new user and a few tests run against the installed wheel; the tests' own packages are the newest.
 Lowest is what `pyproject.toml` states, or above it the lowest with a wheel for that Python, as a
 resolver (uv, from the index) takes it. The newest torch brings gigabytes: name one by `--with`.
-Prints a table, and ends with 1 where something failed.
+`--sizes` tries nothing: it sums the files of each distribution that an extra adds to the core, as
+uv lays them, without bytecode. Prints a table, and ends with 1 where something failed.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import time
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 from new_user import REPOSITORY, built, check_contents
@@ -212,31 +215,52 @@ class Environments:
         return folder
 
     def make(self, extra: str) -> Path:
-        """Make the environment of an extra, and return its folder."""
+        """Make the environment of an extra with what its tests need, and return its folder."""
         trial = TRIALS[extra]
-        venv = self.scratch / "environments" / extra
-        shutil.rmtree(venv, ignore_errors=True)
-        self._run(self.uv, "venv", "-q", "--python", self.choice.python, venv)
-        asked = set(self.required["core"]).union(
-            *(self.required[name] for name in (extra, *trial.beside))
-        )
+        venv = self.bare(extra, trial.beside)
+        self._run(*self._install(venv), *TEST_PACKAGES, *trial.packages)
+        return venv
+
+    def _install(self, venv: Path) -> tuple[object, ...]:
+        """Begin the command that installs into an environment."""
         overrides = self.scratch / "left-out.txt"
         overrides.write_text(
             "".join(f"{name}; python_version < '0'\n" for name in self.choice.without)
         )
-        install = (self.uv, "pip", "install", "-q", "--python", venv / "bin" / "python")
+        python = venv / "bin" / "python"
+        return (self.uv, "pip", "install", "-q", "--python", python, "--override", overrides)
+
+    def bare(self, extra: str, beside: Iterable[str] = ()) -> Path:
+        """Make the environment of an extra and those beside it, and return its folder."""
+        venv = self.scratch / "environments" / extra
+        shutil.rmtree(venv, ignore_errors=True)
+        self._run(self.uv, "venv", "-q", "--python", self.choice.python, venv)
+        asked = set(self.required["core"]).union(
+            *(self.required[name] for name in (extra, *beside))
+        )
         self._run(
-            *install,
+            *self._install(venv),
             *("--resolution", "lowest-direct" if self.choice.lowest else "highest"),
             *("--only-binary", ":all:"),  # the lowest of a range may be older than this Python
             *(part for name in SOURCE_ALONE for part in ("--no-binary", name)),
-            *("--override", overrides),
             *sorted(asked),
             *self.choice.limits,
         )
-        self._run(*install, "--no-deps", self.package)
-        self._run(*install, "--override", overrides, *TEST_PACKAGES, *trial.packages)
+        self._run(*self._install(venv), "--no-deps", self.package)
         return venv
+
+    def sizes(self, extra: str) -> dict[str, int]:
+        """Sum the bytes of each distribution in the environment of an extra alone."""
+        venv = self.bare(extra)
+        folders = [str(folder) for folder in venv.glob("lib/python*/site-packages")]
+        held = {
+            found.name: sum(
+                Path(str(found.locate_file(file))).stat().st_size for file in found.files or ()
+            )
+            for found in distributions(path=folders)
+        }
+        shutil.rmtree(venv)
+        return held
 
     def versions(self, extra: str, venv: Path) -> str:
         """Name what the extra asked for, with the versions that are installed."""
@@ -301,6 +325,24 @@ def rows(environments: Environments, extras: Iterable[str]) -> bool:
     return good
 
 
+def print_sizes(environments: Environments, extras: Iterable[str]) -> bool:
+    """Print what each extra adds to the core, and return whether all could be installed."""
+    good = True
+    core = environments.sizes("core")
+    for extra in extras:
+        try:
+            held = core if extra == "core" else environments.sizes(extra)
+        except StepError as error:
+            good = False
+            print(f"| {extra} | FAILED: {error} | |", flush=True)
+            continue
+        added = {name: held[name] for name in held if extra == "core" or name not in core}
+        first = sorted(added, key=lambda name: (-added[name], name))[:6]
+        largest = ", ".join(f"{name} {added[name] / 1e6:.1f}" for name in first)
+        print(f"| {extra} | {sum(added.values()) / 1e6:.1f} | {largest} |", flush=True)
+    return good
+
+
 def main() -> None:
     """Build the packages, or take built ones, and try the extras asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -311,13 +353,15 @@ def main() -> None:
     parser.add_argument("--with", dest="limits", action="append", default=[], metavar="REQUIREMENT")
     parser.add_argument("--without", action="append", default=[], metavar="PACKAGE")
     parser.add_argument("--sdist", action="store_true", help="install the sdist, not the wheel")
+    parser.add_argument("--sizes", action="store_true", help="print sizes alone; also of `all`")
     parser.add_argument("--packages", type=Path, help="folder of a wheel and an sdist, as built")
     parser.add_argument("--scratch", type=Path, help="folder to work in; kept")
     arguments = parser.parse_args()
-    extras = list(TRIALS) if arguments.all else arguments.extras
-    strange = sorted(set(extras) - set(TRIALS))
+    known = [*TRIALS, "all"] if arguments.sizes else list(TRIALS)
+    extras = known if arguments.all else arguments.extras
+    strange = sorted(set(extras) - set(known))
     if strange or not extras:
-        parser.error(f"extras are {', '.join(TRIALS)}; asked for: {', '.join(strange) or 'none'}")
+        parser.error(f"extras are {', '.join(known)}; asked for: {', '.join(strange) or 'none'}")
     with tempfile.TemporaryDirectory(prefix="fresh-environments-") as temporary:
         scratch = (arguments.scratch or Path(temporary)).absolute()
         scratch.mkdir(parents=True, exist_ok=True)
@@ -333,6 +377,9 @@ def main() -> None:
             arguments.sdist,
         )
         environments = Environments(scratch, packages, choice)
+        if arguments.sizes:
+            print("| extra | adds MB | largest |\n| --- | --- | --- |", flush=True)
+            sys.exit(not print_sizes(environments, extras))
         print(f"| extra | {arguments.versions} on {arguments.python} | outcome | time |")
         print("| --- | --- | --- | --- |", flush=True)
         if not rows(environments, extras):

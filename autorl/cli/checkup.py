@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from importlib import metadata
 from multiprocessing import Pipe
@@ -21,7 +22,6 @@ import typer
 from autorl.cli.options import AsJson, print_answer
 from autorl.executors.children import fork_server, start
 
-Verdict = Literal["ok", "missing", "broken"]
 _SECONDS = 60.0
 _SYSTEM = (platform.system(), platform.machine())
 
@@ -33,7 +33,7 @@ class Check(NamedTuple):
     """
 
     name: str
-    verdict: Verdict
+    verdict: Literal["ok", "missing", "broken"]
     detail: str
 
 
@@ -86,36 +86,43 @@ def doctor(
 def _packages() -> list[Check]:
     """Check the core and every extra that the distribution declares."""
     try:
-        required = metadata.requires("autorl") or []
-        version = metadata.version("autorl")
+        declared = metadata.metadata("autorl")
     except metadata.PackageNotFoundError:
         return [Check("autorl", "broken", "is not installed: pip install -e . in the checkout")]
-    groups: dict[str, list[str]] = {}
-    for line in required:
+    # The extra `all` is made of the others: autorl[sb3,bo,...].
+    extras = sorted({*(declared.get_all("Provides-Extra") or ())} - {"all", "dev"})
+    return [Check("autorl", "ok", declared["Version"]), *map(_group, ["", *extras])]
+
+
+def _required(package: str, extra: str) -> dict[str, str]:
+    """Map what a package or its extra asks for to the versions installed, `""` where absent."""
+    found: dict[str, str] = {}
+    for line in metadata.requires(package) or []:
         # As in `numpy>=2.0`, `smac>=2.4; extra == "smac"` or `ray[tune]>=2.40; extra == "ray"`.
-        name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
-        marker = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
-        extra = marker[1] if marker else ""
-        # The extra `all` is made of the others: autorl[sb3,bo,...].
-        if name != "autorl":
-            groups.setdefault(extra, []).append(name)
-    named = [(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")]
-    return [Check("autorl", "ok", version), *(_group(extra, names) for extra, names in named)]
+        requirement, _, marker = line.partition(";")
+        name, *parts = re.findall(r"[\w.-]+", re.split(r"[\s<>=!~]", requirement, maxsplit=1)[0])
+        named = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
+        python = re.search(r"python_version\s*(<|>=)\s*['\"]3\.(\d+)", marker)
+        here = not python or (sys.version_info[1] < int(python[2])) == (python[1] == "<")
+        if (named[1] if named else "") == extra and here and "platform" not in marker:
+            try:
+                found[name] = metadata.version(name)
+                for part in parts:
+                    found |= _required(name, part)
+            except metadata.PackageNotFoundError:
+                found[name] = ""
+    return found
 
 
-def _group(extra: str, names: list[str]) -> Check:
-    installed = []
-    absent = []
-    for name in dict.fromkeys(names):
-        try:
-            installed.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            absent.append(name)
+def _group(extra: str) -> Check:
+    required = _required("autorl", extra)
+    absent = [name for name, version in required.items() if not version]
     if not absent:
-        return Check(extra or "core", "ok", ", ".join(installed))
-    remedy = f'pip install "autorl[{extra}]"' if extra else "pip install --force-reinstall autorl"
-    verdict: Verdict = "missing" if extra else "broken"
-    return Check(extra or "core", verdict, f"{', '.join(absent)} not installed: {remedy}")
+        return Check(extra or "core", "ok", ", ".join(map(" ".join, required.items())))
+    # Not "autorl" for the core: on PyPI that is another project, which would take its place.
+    remedy = f'"autorl[{extra}]"' if extra else " ".join(absent)
+    detail = f"{', '.join(absent)} not installed: pip install {remedy}"
+    return Check(extra or "core", "missing" if extra else "broken", detail)
 
 
 def _cuda() -> Check:
@@ -128,19 +135,17 @@ def _cuda() -> Check:
         import torch
 
         if torch.cuda.is_available():
-            count = torch.cuda.device_count()
-            return Check(
-                "cuda", "ok", ", ".join(torch.cuda.get_device_name(index) for index in range(count))
-            )
+            devices = range(torch.cuda.device_count())
+            return Check("cuda", "ok", ", ".join(map(torch.cuda.get_device_name, devices)))
         return Check("cuda", "missing", "torch sees no CUDA device: training runs on the CPU")
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Check("cuda", "missing", "no NVIDIA driver: training runs on the CPU")
-    listed = subprocess.run(
+    done = subprocess.run(
         [tool, "-L"], capture_output=True, text=True, check=False, timeout=_SECONDS
     )
-    verdict: Verdict = "ok" if listed.returncode == 0 else "missing"
-    return Check("cuda", verdict, listed.stdout.strip().replace("\n", "; "))
+    names = "; ".join(done.stdout.splitlines())
+    return Check("cuda", "missing" if done.returncode else "ok", names)
 
 
 def _writable(folder: Path) -> Check:
@@ -148,9 +153,7 @@ def _writable(folder: Path) -> Check:
 
     Or where that folder would be made.
     """
-    place = folder.resolve()
-    while not place.exists():
-        place = place.parent
+    place = next(parent for parent in (folder.resolve() / "study").parents if parent.exists())
     try:
         # Tried: permission bits say nothing of a disk that is read-only or full.
         with tempfile.TemporaryFile(dir=place) as file:

@@ -9,6 +9,7 @@ import yaml
 from cli_support import SPACE, as_json, autorl
 
 from autorl import __version__, optimizers, trainers
+from autorl.cli import checkup
 from autorl.cli.app import SECTIONS
 from autorl.space import load_space
 from autorl.trainers.command import Options
@@ -82,6 +83,38 @@ def test_the_doctor_finds_this_installation_sound(tmp_path):
     assert checks["core"]["verdict"] == "ok"
     assert "optuna" in checks["core"]["detail"]
     assert checks["child processes"]["verdict"] == "ok"
+
+
+def test_the_doctor_looks_for_the_parts_of_packages(tmp_path, monkeypatch):
+    """`gymnasium[box2d]` asks for more than Gymnasium; markers say for which Python and system."""
+    asked = {
+        "autorl": [
+            "absent>=2",
+            "whole[one,two]>=1; extra == 'suite'",
+            "whole[two]; extra == 'part'",
+        ],
+        "whole": [
+            "inner<2; python_version < '3.99' and extra == 'one'",
+            "later; python_version >= '3.99' and extra == 'one'",
+            "elsewhere; platform_system == 'None' and extra == 'one'",
+            'found; extra == "two"',
+        ],
+        "found": [],
+    }
+    for name, lines in asked.items():
+        (tmp_path / f"{name}-9.dist-info").mkdir()
+        required = "".join(f"Requires-Dist: {line}\n" for line in lines)
+        extras = "Provides-Extra: suite\nProvides-Extra: part\n"
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: 9\n{extras}{required}"
+        (tmp_path / f"{name}-9.dist-info" / "METADATA").write_text(head)
+    monkeypatch.syspath_prepend(tmp_path)
+    checks = {name: (verdict, detail) for name, verdict, detail in checkup._packages()}
+    assert checks == {
+        "autorl": ("ok", "9"),
+        "core": ("broken", "absent not installed: pip install absent"),
+        "suite": ("missing", 'inner not installed: pip install "autorl[suite]"'),
+        "part": ("ok", "whole 9, found 9"),
+    }
 
 
 def test_the_doctor_fails_where_nothing_can_be_written(tmp_path):
