@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import new_user
 import pytest
+import yaml
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +40,11 @@ def test_packages_hold_what_they_need_and_no_more(packages, capsys):
         ).stdout.splitlines()
         assert {f"autorl/_shipped/{name}" for name in tracked} <= {*shipped}
         assert len(tracked) > 1
+
+
+def test_the_recipe_of_conda_asks_for_what_the_core_needs():
+    recipe = yaml.safe_load((new_user.REPOSITORY / "tools/conda/recipe.yaml").read_text())
+    project = tomllib.loads((new_user.REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert recipe["context"]["version"] == project["version"]
+    run = [line.replace(" ", "").removeprefix("python-") for line in recipe["requirements"]["run"]]
+    assert sorted(run) == sorted([f"python{project['requires-python']}", *project["dependencies"]])
