@@ -95,23 +95,26 @@ def _packages() -> list[Check]:
 
 
 def _required(package: str, extra: str) -> dict[str, str]:
-    """Map what a package or its extra asks for to the versions installed, `""` where absent."""
-    found: dict[str, str] = {}
+    """Map what a package or its extra needs to installed versions.
+
+    An absent package has the version "".
+    """
+    versions: dict[str, str] = {}
     for line in metadata.requires(package) or []:
         # As in `numpy>=2.0`, `smac>=2.4; extra == "smac"` or `ray[tune]>=2.40; extra == "ray"`.
         requirement, _, marker = line.partition(";")
         name, *parts = re.findall(r"[\w.-]+", re.split(r"[\s<>=!~]", requirement, maxsplit=1)[0])
         named = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
         python = re.search(r"python_version\s*(<|>=)\s*['\"]3\.(\d+)", marker)
-        here = not python or (sys.version_info[1] < int(python[2])) == (python[1] == "<")
-        if (named[1] if named else "") == extra and here and "platform" not in marker:
+        fits = not python or (sys.version_info[1] < int(python[2])) == (python[1] == "<")
+        if (named[1] if named else "") == extra and fits and "platform" not in marker:
             try:
-                found[name] = metadata.version(name)
+                versions[name] = metadata.version(name)
                 for part in parts:
-                    found |= _required(name, part)
+                    versions |= _required(name, part)
             except metadata.PackageNotFoundError:
-                found[name] = ""
-    return found
+                versions[name] = ""
+    return versions
 
 
 def _group(extra: str) -> Check:
