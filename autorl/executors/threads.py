@@ -69,23 +69,19 @@ class Threads(QueuedExecutor):
             segment = self._waiting.popleft()
             if self._connection is None:
                 try:
-                    self._start_child()
+                    arguments = (self._load, self.slots)
+                    self._process, self._connection = start_connected(
+                        self._context, _child, arguments, duplex=True
+                    )
                 except ProcessLostError as error:
                     self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
                     return
-            assert self._connection is not None
             self._sent[segment.key] = segment
             try:
                 self._connection.send(segment)
             except OSError:
                 # The child is gone: `_collect` sees the end of file and reports what it ran.
                 return
-
-    def _start_child(self) -> None:
-        arguments = (self._load, self.slots)
-        self._process, self._connection = start_connected(
-            self._context, _child, arguments, duplex=True
-        )
 
     def _stop_child(self) -> None:
         if self._process is not None and self._connection is not None:

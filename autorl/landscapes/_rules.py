@@ -362,7 +362,9 @@ def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
     # The bar is the best agreement before, not the last: noise may have lowered that one.
     best = -1.0
     for position in range(1, len(steps)):
-        agreement = _spearman(means[:, position - 1], means[:, position])
+        # Infinite values end the rule, and are reported so.
+        before, now = (finite(means[:, at], "scores") for at in (position - 1, position))
+        agreement = float(spearman(before, now))
         if (
             agreement < best - _DROP
             and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed
@@ -459,12 +461,6 @@ def equal_values(
     for place, seed in enumerate(cells.T):
         equal[place] = (cells == seed[:, None]).sum(axis=0)
     return np.stack([equal, comparable])
-
-
-def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
-    """Compute the rank correlation, 0 if one side is constant."""
-    # Infinite values end the rule, and are reported so.
-    return float(spearman(finite(first, "scores"), finite(second, "scores")))
 
 
 def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:

@@ -171,19 +171,17 @@ def check_only_reads(connection: duckdb.DuckDBPyConnection, query: str, file: st
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
-    kinds = [str(statement.type) for statement in connection.extract_statements(query)]
-    if kinds == [_kind("SELECT")]:
+    kinds = [statement.type.name for statement in connection.extract_statements(query)]
+    if kinds == ["SELECT"]:
         return True
     text = _without_comments(query)
     # DuckDB does not name the kind of what EXPLAIN explains.
-    if kinds == [_kind("EXPLAIN")]:
+    if kinds == ["EXPLAIN"]:
         explained = _EXPLAIN.match(text)
-        return explained is not None and _kinds(connection, text[explained.end() :]) == [
-            _kind("SELECT")
-        ]
+        return explained is not None and _kinds(connection, text[explained.end() :]) == ["SELECT"]
     # A statement with a PIVOT is MULTI, in DuckDB 1 it is two, and so is COPY (PIVOT ...) TO a
     # file. Only a query can stand in FROM (...).
-    pivots = ([_kind("MULTI")], [_kind("CREATE"), _kind("SELECT")])
+    pivots = (["MULTI"], ["CREATE", "SELECT"])
     return kinds in pivots and _kinds(connection, f"SELECT * FROM ({text})") == kinds
 
 
@@ -196,12 +194,6 @@ def first_line(error: Exception) -> str:
     return shortened(" ".join(head.split()) or type(error).__name__, _MESSAGE)
 
 
-def _kind(name: str) -> str:
-    import duckdb
-
-    return str(getattr(duckdb.StatementType, name))
-
-
 def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
     """Return the kinds of the statements in a text.
 
@@ -210,7 +202,7 @@ def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
     import duckdb
 
     try:
-        return [str(statement.type) for statement in connection.extract_statements(text)]
+        return [statement.type.name for statement in connection.extract_statements(text)]
     except duckdb.Error:
         return []
 

@@ -22,8 +22,6 @@ from autorl.store.remote import RemoteFolder, shown_url, storage_url
 if TYPE_CHECKING:
     import pandas as pd
 
-_SAME = ("algorithm", "objective", "step_unit", "space_hash")
-
 
 def merge_landscapes(
     sources: Sequence[Dataset], root: str | Path, id: str, replace: bool = False
@@ -169,7 +167,7 @@ def _check_whole(folder: Path, place: str) -> None:
 
 
 def _check_mergeable(first: Manifest, other: Manifest) -> None:
-    for name in (*_SAME, "environment"):
+    for name in ("algorithm", "objective", "step_unit", "space_hash", "environment"):
         value = getattr(first, name)
         conflicting = getattr(other, name)
         if value != conflicting:

@@ -57,7 +57,6 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     """
 
     Options = CMAESOptions
-    search_kind = "search"
     reads_priors = False
     takes_enqueued = False
     learns = True

@@ -89,7 +89,6 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     """
 
     Options = CostAwareOptions
-    search_kind = "search"
     multi_objective = True
     partial = True
     learns = True

@@ -64,7 +64,6 @@ class DE(BaseOptimizer[DEOptions]):
     """
 
     Options = DEOptions
-    search_kind = "search"
     takes_enqueued = False
     learns = True
 

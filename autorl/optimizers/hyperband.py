@@ -95,7 +95,6 @@ class RungOptimizer(BaseOptimizer[R]):
     """
 
     Options: ClassVar[type[RungOptions]] = RungOptions
-    search_kind = "search"
     partial = True
 
     def __init__(self, problem: Problem, options: R) -> None:
@@ -269,16 +268,13 @@ class Hyperband(RungOptimizer[B]):
             if number not in self._open:
                 return  # a later score, of a run whose bracket is over
             bracket = self._open[number]
-            self._withdraw(bracket, record)
+            if record.id in bracket.awaited and not may_go_on(record):
+                # A later seed has failed: its promotion is withdrawn.
+                bracket.promoted[-1].remove(record.id)
+                bracket.sizes[bracket.rung] -= 1
             self._close_rung(bracket)
         if bracket.finished:
             del self._open[number]  # or what every ask looks through would grow for ever
-
-    def _withdraw(self, bracket: Bracket, record: Record) -> None:
-        """Withdraw the promotion of a run that a later seed has failed."""
-        if record.id in bracket.awaited and not may_go_on(record):
-            bracket.promoted[-1].remove(record.id)
-            bracket.sizes[bracket.rung] -= 1
 
     def _close_rung(self, bracket: Bracket) -> None:
         """Decide who goes on once the current rung is all scored."""

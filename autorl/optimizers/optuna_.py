@@ -51,7 +51,6 @@ class Optuna(BaseOptimizer[OptunaOptions]):
     """A sampler of Optuna or OptunaHub."""
 
     Options = OptunaOptions
-    search_kind = "search"
     multi_objective = True
     learns = True
     reads_priors = False

@@ -133,7 +133,6 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
     """
 
     Options = RisingBanditsOptions
-    search_kind = "search"
     partial = True
     learns = True
 

@@ -63,7 +63,6 @@ class TPE(StartedOptimizer[TPEOptions]):
     """Multivariate tree-structured Parzen estimator (Bergstra et al. 2011)."""
 
     Options = TPEOptions
-    search_kind = "search"
     multi_objective = True
     learns = True
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from autorl.core.plain_text import shown
 from autorl.core.types import FrozenMap, InputError
@@ -30,6 +30,14 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
 # Decimals relative to the largest bound: far above rounding errors, far below what matters.
 _DIGITS = 12
 _LARGEST_INT = 2**53  # beyond it a float64 cannot tell integers apart
+
+
+class Details(TypedDict, total=False):
+    """What a hyperparameter may have beside its domain; see `Hyperparameter`."""
+
+    default: object
+    changeable: bool
+    prior: object
 
 
 @dataclass(frozen=True)
@@ -89,13 +97,10 @@ class Hyperparameter:
         upper: float,
         *,
         scale: Scale = "linear",
-        default: object = UNSET,
-        changeable: bool = False,
-        prior: object = None,
+        **details: Unpack[Details],
     ) -> Hyperparameter:
         """Make a float in [lower, upper]."""
-        domain = cls._numeric(name, "float", (lower, upper), scale, changeable)
-        return domain._completed(default, prior)
+        return cls._numeric(name, "float", (lower, upper), scale)._completed(**details)
 
     @classmethod
     def integer(
@@ -105,45 +110,30 @@ class Hyperparameter:
         upper: int,
         *,
         scale: Scale = "linear",
-        default: object = UNSET,
-        changeable: bool = False,
-        prior: object = None,
+        **details: Unpack[Details],
     ) -> Hyperparameter:
         """Make an integer in lower..upper, both included.
 
         On the log scale the integer v has the share of [v - 0.5, v + 0.5].
         """
-        domain = cls._numeric(name, "int", (lower, upper), scale, changeable)
-        return domain._completed(default, prior)
+        return cls._numeric(name, "int", (lower, upper), scale)._completed(**details)
 
     @classmethod
     def categorical(
-        cls,
-        name: str,
-        choices: Iterable[object],
-        *,
-        default: object = UNSET,
-        changeable: bool = False,
-        prior: object = None,
+        cls, name: str, choices: Iterable[object], **details: Unpack[Details]
     ) -> Hyperparameter:
         """Make a choice without order.
 
         Choices are strings, numbers, booleans, None, or (nested) lists and mappings of those.
         """
-        return cls._listed(name, "categorical", choices, changeable)._completed(default, prior)
+        return cls._listed(name, "categorical", choices)._completed(**details)
 
     @classmethod
     def ordinal(
-        cls,
-        name: str,
-        choices: Iterable[object],
-        *,
-        default: object = UNSET,
-        changeable: bool = False,
-        prior: object = None,
+        cls, name: str, choices: Iterable[object], **details: Unpack[Details]
     ) -> Hyperparameter:
         """Make a choice with an order, smallest first."""
-        return cls._listed(name, "ordinal", choices, changeable)._completed(default, prior)
+        return cls._listed(name, "ordinal", choices)._completed(**details)
 
     @classmethod
     def constant(cls, name: str, value: object) -> Hyperparameter:
@@ -151,31 +141,31 @@ class Hyperparameter:
         return cls._listed(name, "constant", (value,))
 
     @classmethod
-    def _listed(
-        cls, name: str, kind: Kind, choices: Iterable[object], changeable: bool = False
-    ) -> Hyperparameter:
+    def _listed(cls, name: str, kind: Kind, choices: Iterable[object]) -> Hyperparameter:
         values = tuple(frozen(choice) for choice in choices)
         usual = values[len(values) // 2 if kind == "ordinal" else 0] if values else None
-        return cls(name, kind, None, None, values, "linear", usual, changeable)
+        return cls(name, kind, None, None, values, "linear", usual)
 
     @classmethod
     def _numeric(
-        cls, name: str, kind: Kind, bounds: tuple[object, object], scale: Scale, changeable: bool
+        cls, name: str, kind: Kind, bounds: tuple[object, object], scale: Scale
     ) -> Hyperparameter:
         lower, upper = (
             _number(name, key, kind, value)
             for key, value in zip(("lower", "upper"), bounds, strict=True)
         )
-        domain = cls(name, kind, lower, upper, (), scale, lower, changeable)
+        domain = cls(name, kind, lower, upper, (), scale, lower)
         return replace(domain, default=domain.from_unit(0.5))
 
-    def _completed(self, default: object, prior: object) -> Hyperparameter:
-        """Add a prior, and a default, which may be its centre."""
+    def _completed(
+        self, default: object = UNSET, changeable: bool = False, prior: object = None
+    ) -> Hyperparameter:
+        """Add the details of a domain. A default that is not given is the prior's centre."""
         believed = None if prior is None else self._prior(frozen(prior))
         if default is UNSET:
             default = self.default if believed is None else believed["centre"]
         default = self.canonical(default) if self.numeric else frozen(default)
-        return replace(self, default=default, prior=believed)
+        return replace(self, default=default, changeable=changeable, prior=believed)
 
     def _prior(self, prior: object) -> FrozenMap:
         """Return a prior with what it left out."""

@@ -12,7 +12,7 @@ from autorl.core.json_schema import Json, mapping, sentences
 from autorl.space import simplex
 from autorl.space.core import SpaceCore
 from autorl.space.extend import EXTENDS, LISTS, MAPPINGS
-from autorl.space.hyperparameter import CONFIDENCES, NAME, Hyperparameter
+from autorl.space.hyperparameter import CONFIDENCES, NAME, Details, Hyperparameter
 from autorl.space.schedules import SHAPES
 from autorl.space.short_form import INT_SCALES, INTERVALS
 from autorl.space.yaml_format import KEYS, TOP
@@ -100,7 +100,7 @@ def _short() -> Json:
 def _entry(kind: str, *, complete: bool = True) -> Json:
     """Describe a hyperparameter of a type by the constructor that checks it."""
     make = _MADE_BY[kind]
-    hints = get_type_hints(make)
+    hints = {**get_type_hints(Details), **get_type_hints(make)}
     said = {**sentences(Hyperparameter), **_SAID}
     shape = {"enum": [*SHAPES]}
     of_prior: Json = {"centre": {}, "confidence": {"enum": [*CONFIDENCES]}}

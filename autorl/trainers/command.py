@@ -144,9 +144,13 @@ def placeholder_values(needs: Resources) -> dict[str, object]:
     Raises:
         InputError: the segment is one of a gang, and this process is on none of its hosts.
     """
-    # Two segments on one host would meet at the launchers' default port.
-    values: Sequence[object] = (1, 0, "127.0.0.1", free_port())
-    if needs.nodes > 1:
+    values: Sequence[object]
+    if needs.nodes == 1:
+        # Two segments on one host would meet at the launchers' default port.
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            values = (1, 0, "127.0.0.1", listener.getsockname()[1])
+    else:
         missing = [name.upper() for name in _GANG if name.upper() not in os.environ]
         if missing:
             raise InputError(
@@ -155,14 +159,6 @@ def placeholder_values(needs: Resources) -> dict[str, object]:
             )
         values = [os.environ[name.upper()] for name in _GANG]
     return {"gpus": math.ceil(needs.gpu), **dict(zip(_GANG, values, strict=True))}
-
-
-def free_port() -> int:
-    """Find a port of this host that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def resolved_variables(variables: object) -> dict[str, str]:
@@ -277,6 +273,8 @@ class CommandTrainer(UserTrainer):
             script.
     """
 
+    preload = ("autorl.trainers.command",)
+
     def __init__(self, spec: TrainerSpec) -> None:
         self.options = options = read_options(Options, spec.kwargs)
         command = options.command
@@ -317,10 +315,6 @@ class CommandTrainer(UserTrainer):
         loads = "checkpoint" in self.named or self.options.checkpoint_flag is not None
         saves = "save_to" in self.used or self.options.save_flag is not None
         return self.options.saves_in is not None or (loads and saves)
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.command",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check placeholders, and that every hyperparameter reaches the command."""

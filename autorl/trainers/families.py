@@ -126,7 +126,7 @@ class AgentInfo(TrainerInfo):
 class SB3Info(AgentInfo):
     """Stable-Baselines3's own algorithms."""
 
-    target = "autorl.trainers.sb3.trainer:make"
+    target = "autorl.trainers.sb3.trainer:SB3Trainer"
     extra = "sb3"
     needs: tuple[str, ...] = ("torch", "stable_baselines3")
     most_gpus: float | None = 1
@@ -170,7 +170,7 @@ class ContribInfo(SB3Info):
 class OfflineInfo(TrainerInfo):
     """Trainers on recorded episodes of Minari."""
 
-    target = "autorl.trainers.offline.trainer:make"
+    target = "autorl.trainers.offline.trainer:OfflineTrainer"
     extra = "offline"
     needs: tuple[str, ...] = ("torch", "stable_baselines3", "minari")
     most_gpus: float | None = 0
@@ -181,7 +181,7 @@ class OfflineInfo(TrainerInfo):
 class PopulationInfo(AgentInfo):
     """Algorithms of the compiled engine."""
 
-    target = "autorl.trainers.population:make"
+    target = "autorl.trainers.population:PopulationTrainer"
     most_gpus: float | None = 0
     executor: Executor = "threads"
     estimates_by_training = True

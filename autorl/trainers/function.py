@@ -87,6 +87,8 @@ class FunctionTrainer(UserTrainer):
     change; default all, for a resumable function).
     """
 
+    preload = ("autorl.trainers.function",)
+
     def __init__(self, function: Callable[..., object], options: Mapping[str, Any]) -> None:
         self.function = function
         self.metric = str(options.get("metric", "eval_return"))
@@ -97,10 +99,6 @@ class FunctionTrainer(UserTrainer):
     @property
     def resumable(self) -> bool:
         return "checkpoint" in self.accepted and bool(self.accepted & {"folder", "save_to"})
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.function",)
 
     def run(self, segment: Segment, course: Told, folder: Path | None) -> None:
         arguments = self._arguments(segment, folder, course)

@@ -240,12 +240,15 @@ class Collector:
         if self.source.rank is not None and number(record.get(self.source.rank)):
             return []
         counters = (self.source.step, self.source.rank)
-        self.seen.update(str(name) for name in record if name not in counters)
+        own = {str(name): value for name, value in record.items() if name not in counters}
+        self.seen.update(own)
         for name, key in self.source.sum.items():
             value = number(_look_up(record, key))
             if value is not None and math.isfinite(value):
                 self.totals[name] = self.totals.get(name, 0.0) + value
-        metrics = self._metrics(record)
+        mapped = {name: _look_up(record, key) for name, key in self.source.map.items()}
+        numbers = {name: number(value) for name, value in (mapped or own).items()}
+        metrics = {name: value for name, value in numbers.items() if value is not None}
         if not metrics:
             return []
         counted = number(record.get(self.source.step))
@@ -338,13 +341,6 @@ class Collector:
                 # `fsum` rounds once, so the order of the values does not matter.
                 means[name] = math.fsum(values) / len(values)
         return means
-
-    def _metrics(self, record: Mapping[str, object]) -> dict[str, float]:
-        metrics = {name: _look_up(record, key) for name, key in self.source.map.items()}
-        counters = (self.source.step, self.source.rank)
-        metrics = metrics or {str(name): record[name] for name in record if name not in counters}
-        numbers = {name: number(value) for name, value in metrics.items()}
-        return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _json_lines(path: Path, step: str) -> Iterator[dict[str, Any]]:

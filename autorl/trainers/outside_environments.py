@@ -56,16 +56,9 @@ def outside_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
             raise InputError(
                 f"the reward of {spec.id} is a vector; use an sb3/* trainer", key="environment.id"
             )
-        check_observations(spec.id, env.observation_space)
-        check_actions(spec.id, env.action_space)
-        return of_spaces(
-            spec.id,
-            make,
-            env.observation_space,
-            env.action_space,
-            variant=FrozenMap(spec.kwargs),
-            wrappers=tuple(plain(spec.wrappers)),
-        )
+        spaces = (env.observation_space, env.action_space)
+        wrappers = tuple(plain(spec.wrappers))
+        return described(spec.id, spaces, spec.kwargs, wrappers=wrappers, make=make)
     finally:
         env.close()
 
@@ -75,7 +68,30 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         return wrapped(EpisodeMonitor(make_task(spec)), spec.wrappers)
 
 
-def check_observations(name: str, space: gym.Space[Any]) -> None:
+def described(
+    name: str, spaces: Sequence[Any], variant: Mapping[str, Any], **fields: Any
+) -> OutsideEnvironment:
+    """Describe an environment by spaces that the compiled networks fit.
+
+    Without the field `make` it is never made: a vector steps it, or it is of a checkpoint, whose
+    export needs no package of it, and which names nothing that is run.
+
+    Args:
+        name: its id.
+        spaces: of observations and actions.
+        variant: its arguments.
+        fields: further ones of an `Environment`.
+
+    Raises:
+        InputError: the networks do not fit.
+    """
+    _check_observations(name, spaces[0])
+    _check_actions(name, spaces[1])
+    make = fields.pop("make", partial(_never_made, name))
+    return of_spaces(name, make, *spaces, variant=FrozenMap(variant), **fields)
+
+
+def _check_observations(name: str, space: gym.Space[Any]) -> None:
     if not isinstance(space, gym.spaces.Box):
         raise InputError(
             f"the compiled networks take Box observations, {name} has "
@@ -92,7 +108,7 @@ def check_observations(name: str, space: gym.Space[Any]) -> None:
         )
 
 
-def check_actions(name: str, space: gym.Space[Any]) -> None:
+def _check_actions(name: str, space: gym.Space[Any]) -> None:
     if isinstance(space, gym.spaces.Discrete):
         if space.start:
             raise InputError(
@@ -113,20 +129,6 @@ def check_actions(name: str, space: gym.Space[Any]) -> None:
             "of your own in environment.wrappers gives them some",
             key="environment",
         )
-
-
-def environment_of_checkpoint(
-    name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], spaces: Sequence[Any]
-) -> OutsideEnvironment:
-    """Describe the environment of a checkpoint by its saved spaces.
-
-    It is never made: an export needs no package of it, and a checkpoint names nothing that is run.
-    """
-    return of_spaces(
-        *(name, partial(_never_made, name), *spaces),
-        variant=FrozenMap(variant),
-        wrappers=tuple(wrappers),
-    )
 
 
 def _never_made(name: str) -> Env:
@@ -188,18 +190,8 @@ def vector_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
     )
     vector = make([0])
     try:
-        observations = vector.envs.single_observation_space
-        actions = vector.envs.single_action_space
-        check_observations(spec.id, observations)
-        check_actions(spec.id, actions)
-        return of_spaces(
-            spec.id,
-            partial(_never_made, spec.id),
-            observations,
-            actions,
-            variant=FrozenMap(spec.kwargs),
-            make_vector=make,
-        )
+        spaces = (vector.envs.single_observation_space, vector.envs.single_action_space)
+        return described(spec.id, spaces, spec.kwargs, make_vector=make)
     finally:
         vector.close()
 

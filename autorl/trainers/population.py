@@ -47,7 +47,7 @@ from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.trainers.environment_state import bare_space
 from autorl.trainers.gymnasium_tasks import faults_in_one_line
 from autorl.trainers.outside_environments import (
-    environment_of_checkpoint,
+    described,
     frozen,
     outside_environment,
     reseed,
@@ -247,7 +247,7 @@ class PopulationTrainer(AgentTrainer):
         name, variant, wrappers = (meta["task"][key] for key in ("id", "kwargs", "wrappers"))
         environment: Environment
         if is_outside(name):
-            environment = environment_of_checkpoint(name, variant, wrappers, meta["spaces"])
+            environment = described(name, meta["spaces"], variant, wrappers=tuple(wrappers))
         else:
             environment = find_environment(name, variant, wrappers)
         model = to_sb3(self.algorithm, state, environment, hp)
@@ -479,14 +479,3 @@ def _same(in_force: object, asked: object) -> bool:
         # The engine computes schedules by code of its own, whose last bits may differ.
         return math.isclose(in_force, asked, rel_tol=1e-12)
     return bool(in_force == asked)
-
-
-def make(spec: TrainerSpec) -> PopulationTrainer:
-    """The trainer `population/<algorithm>`."""
-    if spec.name.partition("/")[2] not in engine.ALGORITHMS:
-        raise InputError(
-            f"unknown trainer {spec.name!r}; the engine has "
-            f"{', '.join(f'population/{name}' for name in engine.ALGORITHMS)}",
-            key="trainer",
-        )
-    return PopulationTrainer(spec)

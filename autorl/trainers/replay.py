@@ -109,7 +109,10 @@ class _ReplayTrainer(Trainer):
         check_start(segment)
         # Nothing may change: no recorded run says what would have happened.
         load_parent(segment, segment.trainer.name, segment.config, {})
-        self._check_horizon(segment)
+        steps = self.runs.grid.steps
+        gap = int(steps[-1] - steps[-2]) if len(steps) > 1 else int(steps[-1])
+        if segment.until >= steps[-1] + gap:
+            raise InputError(f"the recorded runs end at step {steps[-1]}", key="fidelity.steps")
         run = self.runs.run(segment.config, segment.seed, segment.role)
         until = self.align(segment.config, segment.until)
         ended = run.ended(until)
@@ -134,17 +137,6 @@ class _ReplayTrainer(Trainer):
             message=self.message(run) if ended else "",
             cost=cost,
         )
-
-    def _check_horizon(self, segment: Segment) -> None:
-        """Check that the segment ends where runs were recorded.
-
-        Raises:
-            InputError: it goes on a whole evaluation interval past the recorded runs.
-        """
-        steps = self.runs.grid.steps
-        gap = int(steps[-1] - steps[-2]) if len(steps) > 1 else int(steps[-1])
-        if segment.until >= steps[-1] + gap:
-            raise InputError(f"the recorded runs end at step {steps[-1]}", key="fidelity.steps")
 
 
 def _points(
@@ -179,13 +171,11 @@ class Tabular(_ReplayTrainer):
             not independent.
     """
 
+    preload = ("autorl.trainers.replay", "duckdb", "pandas")
+
     landscape: Folder
     lookup: LookUp = "nearest"
     wrap_seeds: Flag = False
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.replay", "duckdb", "pandas")
 
     @cached_property
     def runs(self) -> Replay:
@@ -225,14 +215,12 @@ class SurrogateTrainer(_ReplayTrainer):
         trees: of the forest.
     """
 
+    preload = ("autorl.trainers.replay", "duckdb", "pandas", "sklearn.ensemble")
+
     landscape: Folder
     min_correlation: Annotated[float, Field(ge=-1, le=1), "a number in -1..1"] = MIN_CORRELATION
     force: Flag = False
     trees: Annotated[int, Field(ge=MIN_TREES), f"a whole number of at least {MIN_TREES}"] = TREES
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.replay", "duckdb", "pandas", "sklearn.ensemble")
 
     @cached_property
     def runs(self) -> Surrogate:

@@ -155,6 +155,8 @@ class Synthetic(Trainer):
             kills its own process.
     """
 
+    preload = ("autorl.trainers.synthetic",)
+
     optimum: Annotated[
         Number | Mapping[str, Number], "a number, or one for each hyperparameter named"
     ] = 0.3
@@ -183,10 +185,6 @@ class Synthetic(Trainer):
     @property
     def changes(self) -> Mapping[str, Change]:
         return AnyChange()
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.synthetic",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         if environment.id is not None:

@@ -30,6 +30,7 @@ from typing import Any
 from autorl.core.plain_values import plain
 from autorl.core.types import (
     Checkpoint,
+    FrozenMap,
     InputError,
     NotLoggedError,
     Outcome,
@@ -92,6 +93,9 @@ class TrialTrainer(FunctionTrainer):
         InputError: the function needs another argument than the trial.
     """
 
+    resumable = True
+    changes: Mapping[str, Change] = FrozenMap()  # it has read its configuration when it began
+
     def __init__(
         self,
         function: Callable[..., object],
@@ -111,14 +115,6 @@ class TrialTrainer(FunctionTrainer):
         self._guard = threading.Lock()
         self._waiting: dict[str, Call] = {}
         self._training: set[Call] = set()
-
-    @property
-    def resumable(self) -> bool:
-        return True
-
-    @property
-    def changes(self) -> Mapping[str, Change]:
-        return {}  # the function has read its configuration when it began
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment)

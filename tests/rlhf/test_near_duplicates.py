@@ -124,8 +124,12 @@ def test_variants_in_one_data_set_are_held_out_together(instance, tmp_path):
     assert {prompt.casefold() for prompt in built.held_out[0::2]} == tuning
 
 
-def test_messages_are_compared_as_they_are_asked(tmp_path):
-    """Conversations in implicit prompts and in the column `prompt`."""
+def talk(text, *before):
+    return [*before, {"role": "user", "content": text}]
+
+
+@pytest.fixture
+def chat_model(tmp_path):
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
@@ -135,9 +139,19 @@ def test_messages_are_compared_as_they_are_asked(tmp_path):
     tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
     tokenizer.save_pretrained(tmp_path)
 
-    def talk(text):
-        return [{"role": "user", "content": text}]
 
+def test_a_template_and_a_system_message_make_no_prompts_near(tmp_path, chat_model):
+    system = {"role": "system", "content": f"You are asked for stories. {STORY}"}
+    data = completed([talk(f"{word} it to me", system) for word in ("tell", "sing", "do tell")])
+    held = {"held_out": completed([talk("tell it to me", system), talk("new", system)])}
+    chosen = files_options(tmp_path, data, **held)
+    exact, near = FILES.with_options(chosen).notes(chosen)
+    assert exact.startswith("data: 1 of 3 rows have a held-out prompt")
+    assert "in 1 prompt to train on, e.g. 'tell it to me' in 'do tell it to me'; not" in near
+
+
+def test_messages_are_compared_as_they_are_asked(tmp_path, chat_model):
+    """Conversations in implicit prompts and in the column `prompt`."""
     answers = {name: {"role": "assistant", "content": name} for name in ("chosen", "rejected")}
     pairs = [
         {name: [*talk(prompt), answer] for name, answer in answers.items()} for prompt in PROMPTS

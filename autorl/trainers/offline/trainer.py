@@ -60,6 +60,8 @@ class OfflineTrainer(Trainer):
     `evaluation_envs` (episodes side by side; default 16), `path` (where the user's modules are).
     """
 
+    preload = ("autorl.trainers.sb3.preload",)
+
     def __init__(self, spec: TrainerSpec) -> None:
         self.method = spec.name.partition("/")[2]
         self.kwargs = spec.kwargs
@@ -73,10 +75,6 @@ class OfflineTrainer(Trainer):
                 "expected the name of a Minari data set, such as mujoco/hopper/medium-v0",
                 key="trainer.kwargs.dataset",
             )
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.sb3.preload",)
 
     @property
     def changes(self) -> Mapping[str, Change]:
@@ -202,9 +200,3 @@ def _check_applied(applied: Mapping[str, Any], values: Mapping[str, Any]) -> Non
             raise RuntimeError(
                 f"hyperparameter {name}: {value!r} was asked for, the learner has {applied[name]!r}"
             )
-
-
-def make(spec: TrainerSpec) -> OfflineTrainer:
-    """Make the trainer `offline/<method>`."""
-    check_names([spec.name.partition("/")[2]], METHODS, "offline method", "trainer")
-    return OfflineTrainer(spec)

@@ -73,9 +73,3 @@ def make_logger(formats: Sequence[str], folder: Path | None) -> Logger:
                 outputs.append(TensorBoardOutputFormat(str(folder)))
     # A folder of SB3's own would be made below the temporary one.
     return Logger(folder=None, output_formats=outputs)
-
-
-def log_evaluation(model: Any, metrics: dict[str, float]) -> None:
-    """Log an evaluation by the names of SB3's `EvalCallback`."""
-    model.logger.record("eval/mean_reward", metrics["eval_return"])
-    model.logger.record("eval/mean_ep_length", metrics["eval_length"])

@@ -67,13 +67,7 @@ from autorl.trainers.sb3.environments import (
 from autorl.trainers.sb3.evaluation import ACTION_MASKS, evaluate, metrics_in
 from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.named_classes import check_continues, make_callbacks, start_callbacks
-from autorl.trainers.sb3.run_logs import (
-    EPISODES,
-    log_evaluation,
-    log_folder,
-    make_logger,
-    read_formats,
-)
+from autorl.trainers.sb3.run_logs import EPISODES, log_folder, make_logger, read_formats
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.trainers.sb3.shared_policy import check_agents
 from autorl.trainers.sb3.suites import suite_of
@@ -81,7 +75,6 @@ from autorl.trainers.sb3.wrappers import components
 from autorl.trainers.shared import (
     Course,
     after_update,
-    check_names,
     check_rollout,
     check_start,
     search_folders,
@@ -107,6 +100,8 @@ class SB3Trainer(AgentTrainer):
     side by side; default 16), `path` (where the user's modules are; default the working folder).
     """
 
+    preload = ("autorl.trainers.sb3.preload",)
+
     def __init__(self, spec: TrainerSpec) -> None:
         self.name = spec.name.partition("/")[2]
         self.kwargs = spec.kwargs
@@ -119,10 +114,6 @@ class SB3Trainer(AgentTrainer):
     @property
     def changes(self) -> Mapping[str, Change]:
         return self.algorithm.changes
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.sb3.preload",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Build the environment once and compare it with the algorithm.
@@ -524,7 +515,9 @@ class _Run:
             folders=self.trainer.folders,
         )
         if self.trainer.logs:
-            log_evaluation(self.model, metrics)
+            # By the names of SB3's `EvalCallback`.
+            self.model.logger.record("eval/mean_reward", metrics["eval_return"])
+            self.model.logger.record("eval/mean_ep_length", metrics["eval_length"])
         self._measured = {**metrics, **self.losses}
         self._measured_after = trained
         return self._measured
@@ -549,9 +542,3 @@ def _unfit_parts(space: gym.Space[Any]) -> list[str]:
         for name, part in parts.items()
         if not isinstance(part, SPACES) or isinstance(part, gym.spaces.Dict)
     ]
-
-
-def make(spec: TrainerSpec) -> SB3Trainer:
-    """Make the trainer `sb3/<algorithm>`."""
-    check_names([spec.name.partition("/")[2]], ALGORITHMS, "sb3 algorithm", "trainer")
-    return SB3Trainer(spec)

@@ -11,7 +11,7 @@ import json
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations, pairwise, takewhile
@@ -203,9 +203,11 @@ class Example:
         return comparable(self.identity)
 
     @property
-    def equal_pairs(self) -> int:
-        """How many of its pairs have the same answer twice."""
-        return sum(better.strip() == worse.strip() for better, worse in self.pairs)
+    def said(self) -> str:
+        """The text of its messages, which the chat template frames; else the key."""
+        # A system message may be the same for all prompts, as the template is.
+        texts = [str(part.get("content") or "") for part in self.chat if part["role"] != "system"]
+        return comparable("\n".join(texts)) if texts else self.key
 
 
 class _WrongRowError(Exception):
@@ -441,7 +443,7 @@ def comparable(text: str) -> str:
     return re.sub(r"(?<!\w) | (?!\w)", "", words) or text
 
 
-def near_duplicates(held: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+def near_duplicates(held: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
     """Return texts that have most words of a held-out text, in order.
 
     Most is more than half; in order are runs of 8 words, or of all words of a shorter held-out

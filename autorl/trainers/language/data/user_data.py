@@ -76,8 +76,7 @@ class UserData:
         to_sample = of("prompts", {})
         held = _hold_out(options["held_out"], examples, held_out, to_sample, rng)
         self._drop = options["near_duplicates"] == "drop"
-        keys = [item.key for item in (*examples, *to_sample)]
-        self._keys = [key for key in keys if key not in held.halves]
+        self._by_key = {item.key: item for item in (*examples, *to_sample, *held_out)}
         self._held = list(held.halves)
         dropped = {*held.halves, *(self._near if self._drop else ())}
         self.train = [example for example in examples if example.key not in dropped]
@@ -116,8 +115,11 @@ class UserData:
             self.notes += (f"{DATA_NOTE}nothing reads the columns {', '.join(unread)}",)
 
     @cached_property
-    def _near(self) -> dict[str, str]:
-        return near_duplicates(self._held, self._keys)
+    def _near(self) -> dict[str, tuple[str, str]]:
+        """Prompts that are near a held-out one: their text and that, by their key."""
+        texts = {key: item.said for key, item in self._by_key.items()}
+        near = near_duplicates([texts.pop(key) for key in self._held], texts.values())
+        return {key: (text, near[text]) for key, text in texts.items() if text in near}
 
     def near(self) -> tuple[str, ...]:
         """Say how many prompts have most words of a held-out one.
@@ -126,7 +128,7 @@ class UserData:
         """
         if not self._near:
             return ()
-        first, held = next(iter(self._near.items()))
+        first, held = next(iter(self._near.values()))
         text = (
             f"{DATA_NOTE}more than half of a held-out prompt's words are in "
             f"{counted(len(self._near), 'prompt')} to train on, e.g. {shown(held)} in "
@@ -225,10 +227,10 @@ def _left_out(examples: Sequence[Example], held_out: Sequence[Example]) -> tuple
 
 def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
     """Say how many pairs prefer an answer to itself, or nothing."""
-    equal = sum(example.equal_pairs for example in examples)
-    pairs = sum(len(example.pairs) for example in examples)
+    pairs = [pair for example in examples for pair in example.pairs]
+    equal = sum(better.strip() == worse.strip() for better, worse in pairs)
     text = (
-        f"{DATA_NOTE}{equal} of {pairs} pairs have two equal answers, of which nothing can be "
+        f"{DATA_NOTE}{equal} of {len(pairs)} pairs have two equal answers, of which nothing can be "
         "learnt"
     )
     return (text,) if equal else ()
