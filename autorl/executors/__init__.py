@@ -22,27 +22,20 @@ from autorl.executors.worker import Load
 
 __all__ = [
     "MOST_SEGMENTS",
-    "Capacity",
     "Cluster",
     "InProcess",
     "Kind",
     "Limits",
-    "Load",
-    "Processes",
     "Ray",
     "Slurm",
     "SlurmCluster",
-    "Threads",
     "Work",
     "check",
     "check_answers",
     "make",
-    "names",
 ]
 
-
-def names() -> tuple[str, ...]:
-    return ("in_process", "threads", "processes", "ray", "slurm")
+_NAMES = ("in_process", "threads", "processes", "ray", "slurm")
 
 
 def make(
@@ -81,8 +74,8 @@ def check(
         InputError: there is no such executor, or it cannot enforce the limits or assign the
             devices.
     """
-    if name not in names():
-        message = f"unknown executor {name!r}; known: {', '.join(names())}"
+    if name not in _NAMES:
+        message = f"unknown executor {name!r}; known: {', '.join(_NAMES)}"
         raise InputError(message, key="executor.name")
     if devices and name != "processes":
         message = f"only the `processes` executor assigns devices, not {name!r}"
