@@ -57,6 +57,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     """
 
     Options = CMAESOptions
+    search_kind = "search"
     reads_priors = False
     takes_enqueued = False
     learns = True

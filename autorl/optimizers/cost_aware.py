@@ -89,6 +89,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     """
 
     Options = CostAwareOptions
+    search_kind = "search"
     multi_objective = True
     partial = True
     learns = True

@@ -64,6 +64,7 @@ class DE(BaseOptimizer[DEOptions]):
     """
 
     Options = DEOptions
+    search_kind = "search"
     takes_enqueued = False
     learns = True
 

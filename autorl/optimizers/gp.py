@@ -54,6 +54,7 @@ class GP(StartedOptimizer[StartupOptions]):
     """Gaussian process with log expected improvement, as in BoTorch and Optuna."""
 
     Options = StartupOptions
+    search_kind = "search"
     multi_objective = True
     learns = True
 

@@ -85,7 +85,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
         if depth == len(names):
             yield chosen
         # Parents stand before their children: whether it is active is decided.
-        elif not self.problem.space.is_active(names[depth], chosen):
+        elif names[depth] not in self.problem.space.active(chosen):
             yield from self._branch(chosen, depth + 1)
         else:
             for value in self._levels[names[depth]]:

@@ -95,6 +95,7 @@ class RungOptimizer(BaseOptimizer[R]):
     """
 
     Options: ClassVar[type[RungOptions]] = RungOptions
+    search_kind = "search"
     partial = True
 
     def __init__(self, problem: Problem, options: R) -> None:

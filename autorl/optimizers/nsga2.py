@@ -54,6 +54,7 @@ class NSGA2(BaseOptimizer[NSGA2Options]):
     """Elitist genetic algorithm for several objectives (Deb et al. 2002)."""
 
     Options = NSGA2Options
+    search_kind = "search"
     multi_objective = True
     learns = True
 

@@ -51,6 +51,7 @@ class Optuna(BaseOptimizer[OptunaOptions]):
     """A sampler of Optuna or OptunaHub."""
 
     Options = OptunaOptions
+    search_kind = "search"
     multi_objective = True
     learns = True
     reads_priors = False
@@ -119,7 +120,7 @@ class Optuna(BaseOptimizer[OptunaOptions]):
             trial = study.ask()
             for name in space.names:
                 item = space.hyperparameters[name]
-                if space.is_active(name, config):
+                if name in space.active(config):
                     config[name] = item.default
                     if item.type != "constant":
                         config[name] = decode(item, trial._suggest(name, self._distributions[name]))

@@ -133,6 +133,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
     """
 
     Options = RisingBanditsOptions
+    search_kind = "search"
     partial = True
     learns = True
 

@@ -81,6 +81,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
     """Random-forest Bayesian optimization, strong on conditional and mixed spaces (SMAC3)."""
 
     Options = SMACOptions
+    search_kind = "search"
     learns = True
 
     def __init__(self, problem: Problem, options: SMACOptions) -> None:

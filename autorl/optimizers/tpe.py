@@ -63,6 +63,7 @@ class TPE(StartedOptimizer[TPEOptions]):
     """Multivariate tree-structured Parzen estimator (Bergstra et al. 2011)."""
 
     Options = TPEOptions
+    search_kind = "search"
     multi_objective = True
     learns = True
 

@@ -119,6 +119,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
     """
 
     Options = TransferOptions
+    search_kind = "search"
     learns = True
     resolved: ClassVar[tuple[str, ...]] = ("prior_data",)
 

@@ -191,10 +191,6 @@ class SpaceCore:
         """Keep the values of active hyperparameters, in the order of vectors."""
         return Config(active_part(self.names, self.conditions, values))
 
-    def is_active(self, name: str, config: Mapping[str, object]) -> bool:
-        """Tell whether `name` is active in `config`."""
-        return name in self.active(config)
-
     def violated(self, config: Mapping[str, object]) -> tuple[Forbidden | Rule, ...]:
         """List the forbidden combinations and constraints that `config` breaks."""
         self._require_constants()

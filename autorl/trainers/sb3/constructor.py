@@ -18,8 +18,8 @@ from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES, constructor_names, policy_names
-from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
-from autorl.trainers.sb3.settings import activation, layers
+from autorl.trainers.sb3.named_classes import POLICY_CLASSES, activation, is_name
+from autorl.trainers.sb3.settings import layers
 from autorl.trainers.shared import base_name
 from autorl.trainers.trained_task import beside_task, of_task
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autorl.core.plain_text import shown
+from autorl.core.plain_text import one_of, shown
 from autorl.core.plain_values import plain
 from autorl.core.plugins import named_class
 from autorl.core.types import InputError
@@ -27,6 +27,10 @@ POLICY_CLASSES: Mapping[str, tuple[str, str]] = {
     "activation_fn": ("torch.nn:Module", "torch.nn:Softsign"),
 }
 """Arguments of policies that are classes: what they subclass, and an example."""
+_ACTIVATIONS = (
+    *("tanh", "relu", "elu", "selu", "gelu", "silu", "mish"),
+    *("leaky_relu", "softplus", "sigmoid"),
+)
 
 
 def is_name(value: object) -> bool:
@@ -35,12 +39,29 @@ def is_name(value: object) -> bool:
 
 
 def policy_class(name: str, value: object, folders: Sequence[str] = ()) -> Any:
-    """Import the class of a policy's argument, one of `POLICY_CLASSES`."""
+    """Import the class of a policy's argument, one of `POLICY_CLASSES`.
+
+    An activation of torch may go by its lower-case name.
+    """
     base, example = POLICY_CLASSES[name]
     key = f"trainer.kwargs.policy_kwargs.{name}"
     if not isinstance(value, str):
         raise InputError(f"expected module:Class, such as {example}, got {shown(value)}", key=key)
+    if name == "activation_fn" and not is_name(value):
+        return activation(value)
     return named_class(value, key, base=base, example=example, folders=folders)
+
+
+def activation(name: str) -> Any:
+    """Return the torch module of an activation's lower-case name."""
+    from torch import nn
+
+    if name.lower() not in _ACTIVATIONS:
+        hint = one_of(name, [*_ACTIVATIONS, "module:Class"])
+        raise InputError(f"unknown activation {name!r}{hint}", key="activation")
+    # `LeakyReLU` and `ReLU` have capitals that no rule gives back.
+    by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
+    return getattr(nn, by_lower[name.lower().replace("_", "")])
 
 
 def replay_class(value: object, folders: Sequence[str] = ()) -> Any:

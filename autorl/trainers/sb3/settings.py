@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.core.plain_text import one_of
 from autorl.core.plain_values import plain
 from autorl.core.plugins import named_class
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from stable_baselines3.common.base_class import BaseAlgorithm
 
-_ACTIVATIONS = (
-    *("tanh", "relu", "elu", "selu", "gelu", "silu", "mish"),
-    *("leaky_relu", "softplus", "sigmoid"),
-)
 _COPIED = ("gamma", "gae_lambda")  # buffers and normaliser keep their own
 
 
@@ -240,13 +235,8 @@ class Settings:
         if "net_arch" in kwargs:
             kwargs["net_arch"] = layers(kwargs["net_arch"])
         for name in sorted(POLICY_CLASSES.keys() & kwargs.keys()):
-            kwargs[name] = self._policy_class(name, kwargs[name])
+            kwargs[name] = policy_class(name, kwargs[name], self.folders)
         return kwargs
-
-    def _policy_class(self, name: str, value: object) -> Any:
-        if name == "activation_fn" and isinstance(value, str) and not is_name(value):
-            return activation(value)
-        return policy_class(name, value, self.folders)
 
 
 _ALIASES = {
@@ -334,23 +324,6 @@ def layers(value: object) -> Any:
             message = f"expected layer sizes such as [64, 64], got {value!r}"
             raise InputError(message, key="net_arch")
     return read
-
-
-def activation(name: str) -> Any:
-    """Return the torch module of an activation.
-
-    It goes by its lower-case name, or as `module:Class`.
-    """
-    from torch import nn
-
-    if is_name(name):
-        return policy_class("activation_fn", name)
-    if name.lower() not in _ACTIVATIONS:
-        hint = one_of(name, [*_ACTIVATIONS, "module:Class"])
-        raise InputError(f"unknown activation {name!r}{hint}", key="activation")
-    # `LeakyReLU` and `ReLU` have capitals that no rule gives back.
-    by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
-    return getattr(nn, by_lower[name.lower().replace("_", "")])
 
 
 _NOISES = {"normal": "NormalActionNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise"}
@@ -445,10 +418,8 @@ def _comparable(name: str, value: Any) -> Any:
     """Return a configured value in the form a model has it."""
     match name:
         case "activation":
-            return activation(value).__name__.lower()
-        case "activation_fn":
-            return activation(value)
-        case "features_extractor_class" | "optimizer_class":
+            return policy_class("activation_fn", value).__name__.lower()
+        case "activation_fn" | "features_extractor_class" | "optimizer_class":
             return policy_class(name, value)
         case "replay_buffer_class":
             return replay_class(value)

@@ -18,8 +18,7 @@ from autorl.population.sb3_arguments import Schedule
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
 from autorl.trainers.sb3.constructor import Split, split
-from autorl.trainers.sb3.named_classes import is_name
-from autorl.trainers.sb3.settings import activation
+from autorl.trainers.sb3.named_classes import activation, is_name
 from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS, suite_of
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
