@@ -20,17 +20,15 @@ import time
 from collections.abc import Collection
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from autorl.core.types import InputError, StorageError
 from autorl.store.checkpoints import DAMAGED
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.integrity import check_chain
 from autorl.store.lease import Lease, current_holder, refuse_other_study
+from autorl.store.log import EventLog
 from autorl.store.remote import RemoteFolder, shown_url
-
-if TYPE_CHECKING:
-    from autorl.store.store import Store
 
 CHECKPOINTS = "checkpoints"
 BACKUP_SECONDS = 60.0
@@ -39,6 +37,16 @@ _MOST_COPIES = 2
 _COPY = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)\.sqlite")
 _CHECKPOINT = re.compile(r"[^/]+-(\d+)-\d+")
 _DIGITS = 16  # of a hash
+
+
+class Database(Protocol):
+    """The database that is copied: a `Store`."""
+
+    folder: Path | None
+
+    @property
+    def log(self) -> EventLog: ...
+    def copy_to(self, file: Path) -> None: ...
 
 
 class DatabaseCopy(NamedTuple):
@@ -77,7 +85,7 @@ class Offsite:
         self._last_look = float("-inf")
 
     @classmethod
-    def take(cls, url: str, store: Store) -> Offsite:
+    def take(cls, url: str, store: Database) -> Offsite:
         """Take the lease on a storage for the study of `store`.
 
         Its study file is put there.
@@ -109,7 +117,7 @@ class Offsite:
         """The driver's session on the study, by the lease."""
         return self._lease.epoch
 
-    def begin_session(self, store: Store) -> int:
+    def begin_session(self, store: Database) -> int:
         """Return the epoch of the session that begins now.
 
         It is that of the lease, unless a session of this process has had it: two sessions with one
@@ -127,7 +135,7 @@ class Offsite:
             self._lease = Lease.take(self._folder, log.identity(), last)
         return self._lease.epoch
 
-    def close(self, store: Store) -> None:
+    def close(self, store: Database) -> None:
         """Copy what was recorded since the last copy, and release the lease.
 
         Raises:
@@ -152,7 +160,7 @@ class Offsite:
 
     # -- the database ------------------------------------------------------------------------------
 
-    def back_up(self, store: Store, *, at_once: bool = False) -> None:
+    def back_up(self, store: Database, *, at_once: bool = False) -> None:
         """Copy the database where it has changed, every `BACKUP_SECONDS` at most.
 
         Raises:
@@ -234,7 +242,7 @@ class Offsite:
         self.remove([url for url, name in unnamed.items() if name and int(name[1]) <= self.epoch])
 
 
-def _refuse_diverged(folder: RemoteFolder, store: Store) -> None:
+def _refuse_diverged(folder: RemoteFolder, store: Database) -> None:
     """Refuse a storage whose newest copy this log does not continue.
 
     Such a copy has events that the log does not have.
