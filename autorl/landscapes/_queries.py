@@ -297,6 +297,10 @@ class Queries:
 
     # Scores.
 
+    def evaluation_count(self) -> int:
+        """Count the evaluations."""
+        return self.number("SELECT count(*) FROM evals")
+
     def metric_values(self, metrics: Sequence[str], runs: npt.NDArray[np.int64]) -> Columns:
         """Return run_id, step and metrics of runs, as stored.
 

@@ -56,7 +56,7 @@ def export_table(landscape: Dataset, file: str | Path) -> int:
         rows = landscape.queries.flat_table(for_spreadsheets=True)
         compression = "gzip" if name.endswith(".gz") else None
         rows.write_csv(str(target), header=True, compression=compression)
-    return landscape.queries.number("SELECT count(*) FROM evals")
+    return landscape.queries.evaluation_count()
 
 
 def export_optuna(

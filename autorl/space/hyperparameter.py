@@ -33,7 +33,7 @@ _LARGEST_INT = 2**53  # beyond it a float64 cannot tell integers apart
 
 
 class Details(TypedDict, total=False):
-    """What a hyperparameter may have beside its domain; see `Hyperparameter`."""
+    """Optional attributes of a `Hyperparameter`, whatever its domain."""
 
     default: object
     changeable: bool
@@ -160,7 +160,10 @@ class Hyperparameter:
     def _completed(
         self, default: object = UNSET, changeable: bool = False, prior: object = None
     ) -> Hyperparameter:
-        """Add the details of a domain. A default that is not given is the prior's centre."""
+        """Add details to a domain.
+
+        A default that is not given is the centre of the prior.
+        """
         believed = None if prior is None else self._prior(frozen(prior))
         if default is UNSET:
             default = self.default if believed is None else believed["centre"]

@@ -240,14 +240,14 @@ class Collector:
         if self.source.rank is not None and number(record.get(self.source.rank)):
             return []
         counters = (self.source.step, self.source.rank)
-        own = {str(name): value for name, value in record.items() if name not in counters}
-        self.seen.update(own)
+        measured = {str(name): value for name, value in record.items() if name not in counters}
+        self.seen.update(measured)
         for name, key in self.source.sum.items():
             value = number(_look_up(record, key))
             if value is not None and math.isfinite(value):
                 self.totals[name] = self.totals.get(name, 0.0) + value
         mapped = {name: _look_up(record, key) for name, key in self.source.map.items()}
-        numbers = {name: number(value) for name, value in (mapped or own).items()}
+        numbers = {name: number(value) for name, value in (mapped or measured).items()}
         metrics = {name: value for name, value in numbers.items() if value is not None}
         if not metrics:
             return []

@@ -73,8 +73,8 @@ def described(
 ) -> OutsideEnvironment:
     """Describe an environment by spaces that the compiled networks fit.
 
-    Without the field `make` it is never made: a vector steps it, or it is of a checkpoint, whose
-    export needs no package of it, and which names nothing that is run.
+    An environment without the field `make` is never made: a vector steps it, or it is of a
+    checkpoint, whose export needs no package of it, and which names nothing that is run.
 
     Args:
         name: its id.

@@ -204,7 +204,7 @@ class Example:
 
     @property
     def said(self) -> str:
-        """The text of its messages, which the chat template frames; else the key."""
+        """The text of its messages, without the chat template."""
         # A system message may be the same for all prompts, as the template is.
         texts = [str(part.get("content") or "") for part in self.chat if part["role"] != "system"]
         return comparable("\n".join(texts)) if texts else self.key

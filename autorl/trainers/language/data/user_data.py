@@ -116,7 +116,7 @@ class UserData:
 
     @cached_property
     def _near(self) -> dict[str, tuple[str, str]]:
-        """Prompts that are near a held-out one: their text and that, by their key."""
+        """Texts of prompts near a held-out one, with its text, by key."""
         texts = {key: item.said for key, item in self._by_key.items()}
         near = near_duplicates([texts.pop(key) for key in self._held], texts.values())
         return {key: (text, near[text]) for key, text in texts.items() if text in near}
