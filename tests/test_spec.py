@@ -12,6 +12,7 @@ from refusals import expect_error
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, Start, TrainerSpec
 from autorl.statistics.evaluation import Fixed, Racing
 from autorl.study.spec import Spec, load_spec, parse_override, thaw
+from autorl.study.spec.study_file import read_study
 
 BASE = """\
 trainer: synthetic
@@ -62,6 +63,13 @@ def loaded(tmp_path, text, overrides=None):
     path = tmp_path / "study.yaml"
     path.write_text(text)
     return load_spec(path, overrides)
+
+
+@pytest.mark.parametrize("name", ["population/ppo", "population/ppo-small", "synthetic"])
+def test_the_file_that_a_study_keeps_begins_it_again(tmp_path, name):
+    # With n_envs searched, fixed by the space, and of the environment.
+    spec = load_spec(yaml.safe_load(BASE)) if name == "synthetic" else read_study(name)
+    assert loaded(tmp_path, spec.freeze()).freeze() == spec.freeze()
 
 
 def test_every_key_is_read_as_what_it_says(tmp_path):

@@ -99,13 +99,14 @@ def ledger(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJs
     if baseline is None:
         raise InputError("holds no judgements", file=str(folder))
     expected = books.expected_gains(entries)
-    names = ("difference", "interval", "at_least", "runs", "hours")
+    names = ("difference", "interval", "at_least", "hours")
     rows = [
         {
             "number": entry.number,
             "verdict": entry.verdict,
             "seeds": ROLE_NAMES.get(ended.get("role", "")),
             **{name: ended.get(name) for name in names},
+            "runs": ended["known"]["edit"]["runs"] if ended else None,
             "expected": expected.get(entry.number),
             "level": entry.begun["terms"]["level"],
             "edit": entry.begun["edit"]["label"],

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from autorl.cli import app
 from autorl.statistics import verdict
+from autorl.study.judging.book import Entry, expected_gains
 
 SCRIPT = """\
 import argparse, random
@@ -135,6 +136,26 @@ def test_a_ledger_moves_its_baseline_on_keep_alone_and_counts_failures(tmp_path)
     assert page["next_level"] == verdict.level_after(failed)
     assert "expected to survive" in autorl("ledger", str(folder)).stdout
     assert min(answer["seeds"]["test"]["edit"]) >= 1_000 * 4
+
+
+def test_a_kept_edit_is_worth_what_its_runs_as_the_baseline_say():
+    runs = {
+        "a": {"mean": 0.0, "spread": 1.0, "runs": 90},
+        "b": {"mean": 5.0, "spread": 1.0, "runs": 6},
+        "b later": {"mean": 2.0, "spread": 1.0, "runs": 90},
+        "c": {"mean": 1.0, "spread": 1.0, "runs": 5},
+        "failed": {"mean": None, "spread": 0.0, "runs": 5},
+    }
+
+    def entry(number, baseline, edit):
+        sides = {"baseline": baseline, "edit": edit}
+        begun = {side: {"key": name[0]} for side, name in sides.items()}
+        return Entry(number, begun, {"known": {side: runs[name] for side, name in sides.items()}})
+
+    entries = [entry(0, "a", "b"), entry(1, "b", "failed"), entry(2, "b later", "c")]
+    expected = expected_gains(entries)
+    assert expected == pytest.approx({0: 2, 2: -1}, abs=0.3)
+    assert expected_gains(entries[:2]) == {}
 
 
 def test_a_baseline_with_other_versions_is_measured_again(tmp_path, monkeypatch):

@@ -153,7 +153,8 @@ class Book:
             raise StudyError(f"every run failed: {notes[-1]}")
         if entry.ended is None:
             names = ("verdict", "role", "difference", "interval", "at_least", "hours")
-            summary = {name: getattr(judgement, name) for name in names} | _gain(judgement)
+            summary = {name: getattr(judgement, name) for name in names}
+            summary |= {"known": _known(judgement)}
             add_line(self._file, {"number": entry.number, "ended": summary})
             entry = entry._replace(ended=summary)
             self.entries[entry.number] = entry
@@ -224,26 +225,39 @@ def current_baseline(entries: Sequence[Entry]) -> dict[str, Any] | None:
     return dict(sides[-1]) if sides else None
 
 
-def _gain(judgement: Judgement) -> dict[str, Any]:
-    """Describe an edit's gain over all its runs, none of which failed."""
-    if None in judgement.all_scores:
-        return {"gain": None, "spread": 0.0, "runs": 0}
-    edit = [np.array(of["edit"], dtype=float) for of in judgement.scores.values()]
-    middles = [np.mean(np.array(of["baseline"], dtype=float)) for of in judgement.scores.values()]
-    gains = np.concatenate([scores - middle for scores, middle in zip(edit, middles, strict=True)])
-    spread = float(np.concatenate(edit).std(ddof=1))
-    return {"gain": float(gains.mean()), "spread": spread, "runs": len(gains)}
+def _known(judgement: Judgement) -> dict[str, dict[str, Any]]:
+    """Summarise the runs of each side, on seeds of both roles; no mean where a run failed."""
+    known = {}
+    for side in ("baseline", "edit"):
+        scores = [score for of in judgement.scores.values() for score in of[side]]
+        failed = None in scores
+        values = np.zeros(2) if failed else np.array(scores, dtype=float)
+        mean = None if failed else float(values.mean())
+        known[side] = {"mean": mean, "spread": float(values.std(ddof=1)), "runs": len(scores)}
+    return known
 
 
 def expected_gains(entries: Sequence[Entry]) -> dict[int, float]:
     """Return the gains that are expected to survive, by number.
 
-    They are posterior means given all edits that were judged (`autorl.statistics.noise`): the
-    luckiest of many is worth less than it scored.
+    A configuration counts with most runs that any judgement had of it: an edit that was kept is
+    trained again as the baseline, on seeds that were not chosen for it. Gains are posterior means
+    given all edits that were judged (`autorl.statistics.noise`).
     """
-    ends = {entry.number: entry.ended for entry in entries if entry.ended}
-    rows = {number: end for number, end in ends.items() if end["gain"] is not None}
+    known: dict[str, Mapping[str, Any]] = {}
+    ends = [(entry, entry.ended["known"]) for entry in entries if entry.ended]
+    for entry, sides in ends:
+        for side, of in sides.items():
+            key = entry.begun[side]["key"]
+            known[key] = max(known.get(key, of), of, key=lambda runs: int(runs["runs"]))
+    rows = {}
+    for entry, sides in ends:
+        both = [known[entry.begun[side]["key"]] for side in sides]
+        if None not in (of["mean"] for of in both):
+            before, after = both
+            seeds = 1 / sum(1 / of["runs"] for of in both)
+            error = sum(of["spread"] ** 2 / of["runs"] for of in both) ** 0.5
+            rows[entry.number] = (after["mean"] - before["mean"], error * seeds**0.5, seeds)
     if len(rows) < 2:
         return {}
-    columns = [[end[name] for end in rows.values()] for name in ("gain", "spread", "runs")]
-    return dict(zip(rows, posterior(*columns).mean.tolist(), strict=True))
+    return dict(zip(rows, posterior(*zip(*rows.values(), strict=True)).mean.tolist(), strict=True))

@@ -583,6 +583,9 @@ class Spec(sections.Section):
             data["algorithms"][name].pop("resources")
             if section.resources is not None:
                 data["algorithms"][name]["resources"] = section.resources.stated()
+        # A space with `n_envs` says the number: a study file that says it too is refused.
+        if any("n_envs" in space.hyperparameters for space in self.spaces.values()):
+            del data["environment"]["n_envs"]
         if self.resources is not None:
             data["resources"] = self.resources.stated()
         plan = self.plan
