@@ -7,6 +7,7 @@ command line's. `docs/for-programs.md` says what a client may do.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import sys
@@ -70,7 +71,7 @@ def server(folder: Path, *, write: bool, max_runs: float, max_hours: float) -> A
     reading: list[Any] = [tools.studies, tools.status, tools.best, tools.query]
     for tool in [*reading, tools.tune, tools.judge] if write else reading:
         hints = ToolAnnotations(read_only_hint=tool in reading, destructive_hint=False)
-        made.add_tool(tool, annotations=hints)
+        made.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
     return made
 
 
