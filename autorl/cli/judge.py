@@ -106,7 +106,7 @@ def ledger(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJs
             "verdict": entry.verdict,
             "seeds": ROLE_NAMES.get(ended.get("role", "")),
             **{name: ended.get(name) for name in names},
-            "runs": ended["known"]["edit"]["runs"] if ended else None,
+            "runs": ended["summaries"]["edit"]["runs"] if ended else None,
             "expected": expected.get(entry.number),
             "level": entry.begun["terms"]["level"],
             "edit": entry.begun["edit"]["label"],

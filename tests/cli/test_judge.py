@@ -150,7 +150,9 @@ def test_a_kept_edit_is_worth_what_its_runs_as_the_baseline_say():
     def entry(number, baseline, edit):
         sides = {"baseline": baseline, "edit": edit}
         begun = {side: {"key": name[0]} for side, name in sides.items()}
-        return Entry(number, begun, {"known": {side: runs[name] for side, name in sides.items()}})
+        return Entry(
+            number, begun, {"summaries": {side: runs[name] for side, name in sides.items()}}
+        )
 
     entries = [entry(0, "a", "b"), entry(1, "b", "failed"), entry(2, "b later", "c")]
     expected = expected_gains(entries)

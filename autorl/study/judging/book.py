@@ -154,7 +154,7 @@ class Book:
         if entry.ended is None:
             names = ("verdict", "role", "difference", "interval", "at_least", "hours")
             summary = {name: getattr(judgement, name) for name in names}
-            summary |= {"known": _known(judgement)}
+            summary |= {"summaries": _summaries(judgement)}
             add_line(self._file, {"number": entry.number, "ended": summary})
             entry = entry._replace(ended=summary)
             self.entries[entry.number] = entry
@@ -225,39 +225,42 @@ def current_baseline(entries: Sequence[Entry]) -> dict[str, Any] | None:
     return dict(sides[-1]) if sides else None
 
 
-def _known(judgement: Judgement) -> dict[str, dict[str, Any]]:
-    """Summarise the runs of each side, on seeds of both roles; no mean where a run failed."""
-    known = {}
+def _summaries(judgement: Judgement) -> dict[str, dict[str, Any]]:
+    """Summarise the runs of each side, on seeds of both roles.
+
+    There is no mean where a run failed.
+    """
+    summaries = {}
     for side in ("baseline", "edit"):
         scores = [score for of in judgement.scores.values() for score in of[side]]
         failed = None in scores
         values = np.zeros(2) if failed else np.array(scores, dtype=float)
         mean = None if failed else float(values.mean())
-        known[side] = {"mean": mean, "spread": float(values.std(ddof=1)), "runs": len(scores)}
-    return known
+        spread = float(values.std(ddof=1))
+        summaries[side] = {"mean": mean, "spread": spread, "runs": len(scores)}
+    return summaries
 
 
 def expected_gains(entries: Sequence[Entry]) -> dict[int, float]:
     """Return the gains that are expected to survive, by number.
 
-    A configuration counts with most runs that any judgement had of it: an edit that was kept is
+    A configuration counts with the most runs that any judgement had of it: an edit that was kept is
     trained again as the baseline, on seeds that were not chosen for it. Gains are posterior means
     given all edits that were judged (`autorl.statistics.noise`).
     """
-    known: dict[str, Mapping[str, Any]] = {}
-    ends = [(entry, entry.ended["known"]) for entry in entries if entry.ended]
-    for entry, sides in ends:
-        for side, of in sides.items():
+    longest: dict[str, Mapping[str, Any]] = {}
+    ended = [entry for entry in entries if entry.ended]
+    for entry in ended:
+        for side, summary in (entry.ended or {})["summaries"].items():
             key = entry.begun[side]["key"]
-            known[key] = max(known.get(key, of), of, key=lambda runs: int(runs["runs"]))
+            longest[key] = max(longest.get(key, summary), summary, key=lambda of: int(of["runs"]))
     rows = {}
-    for entry, sides in ends:
-        both = [known[entry.begun[side]["key"]] for side in sides]
-        if None not in (of["mean"] for of in both):
-            before, after = both
-            seeds = 1 / sum(1 / of["runs"] for of in both)
-            error = sum(of["spread"] ** 2 / of["runs"] for of in both) ** 0.5
-            rows[entry.number] = (after["mean"] - before["mean"], error * seeds**0.5, seeds)
+    for entry in ended:
+        before, after = (longest[entry.begun[side]["key"]] for side in ("baseline", "edit"))
+        if before["mean"] is not None and after["mean"] is not None:
+            seeds = 1 / (1 / before["runs"] + 1 / after["runs"])
+            variance = sum(of["spread"] ** 2 / of["runs"] for of in (before, after))
+            rows[entry.number] = (after["mean"] - before["mean"], (variance * seeds) ** 0.5, seeds)
     if len(rows) < 2:
         return {}
     return dict(zip(rows, posterior(*zip(*rows.values(), strict=True)).mean.tolist(), strict=True))
