@@ -32,10 +32,6 @@ _USAGE_ERROR: type[typer.BadParameter] = next(
 )
 
 
-class _StoppedError(Exception):
-    """A signal, its cause, as an exception that click passes on."""
-
-
 def _of(module: str, *names: str) -> dict[str, str]:
     """Name the functions of a module that are called as their commands."""
     return {name: f"autorl.cli.{module}:{name}" for name in names}
@@ -90,7 +86,7 @@ class Commands(LazyGroup):
         super().__init__(SECTIONS, **attributes)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and tell the signals that end it apart.
+        """Run a command, and say which signal has ended it.
 
         Click makes one exception of all of them.
         """
@@ -98,7 +94,7 @@ class Commands(LazyGroup):
             with signals.ending():
                 return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _StoppedError from error
+            return _complain(signals.reason(error), signals.exit_code(error))
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command, and exit or return the exit code.
@@ -113,8 +109,6 @@ class Commands(LazyGroup):
             code = _complain(str(error), 2)
         except StudyError as error:
             code = _complain(str(error), 1)
-        except _StoppedError as error:
-            code = _complain(signals.reason(error.__cause__), signals.exit_code(error.__cause__))
         except (KeyboardInterrupt, typer.Abort) as error:
             # Click takes any end of file for the user's; theirs come without a cause.
             if isinstance(error.__cause__, EOFError):
@@ -128,7 +122,7 @@ class Commands(LazyGroup):
             context: typer.Context | None = getattr(error, "ctx", None)
             where = "" if context is None else f" (see `{context.command_path} --help`)"
             code = _complain(f"{_usage(error)}{where}", 2)
-        # `typer.Exit` comes back as its code, a command that just ends as None.
+        # `typer.Exit` and a signal come back as a code, a command that just ends as None.
         code = code if isinstance(code, int) else 0
         if standalone:
             sys.exit(code)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -76,7 +77,11 @@ def compare(
             if value is not None:
                 raise InputError("is for a study file with methods", key=name)
         place = None if html is None else page_place(html, replace)
-        _compare_folders(sources, place, unequal=unequal, as_json=as_json)
+        folders = [folder for source in sources for folder in _studies_in(Path(source))]
+        studies = compare_studies(folders, unequal=unequal)
+        print_answer(studies_text(studies), studies_dict(studies), as_json=as_json)
+        if place is not None:
+            write_page(place, comparison_html(studies), err=as_json)
         return
     if len(sources) != 1:
         raise InputError(f"expected one study file, got {len(sources)}", key="FILE")
@@ -142,17 +147,6 @@ def run_comparison(
         raise typer.Exit(1)
 
 
-def _compare_folders(
-    sources: Sequence[str], place: Path | None, *, unequal: bool, as_json: bool
-) -> None:
-    """Compare studies, print it, and write a page if asked."""
-    folders = [folder for source in sources for folder in _studies_in(Path(source))]
-    studies = compare_studies(folders, unequal=unequal)
-    print_answer(studies_text(studies), studies_dict(studies), as_json=as_json)
-    if place is not None:
-        write_page(place, comparison_html(studies), err=as_json)
-
-
 def _run_all(specs: Mapping[Cell, Spec], folder: Path, way: Way) -> dict[Cell, Finished | None]:
     """Run studies, and return results and charged steps."""
     studies: dict[Cell, Finished | None] = {}
@@ -161,20 +155,18 @@ def _run_all(specs: Mapping[Cell, Spec], folder: Path, way: Way) -> dict[Cell, F
         if not way.quiet:
             where = f"{cell.method} on {cell.task}" if cell.task else cell.method
             say_line(f"{where}, study seed {cell.seed}: {place}", err=way.as_json)
-        study = create_or_open(spec, place, option="--out")
         studies[cell] = None
-        try:
-            result = run_study(study, way)
-            studies[cell] = result, study.driver.charges.steps
-            if result.problem:
-                say(f"autorl: {place}: {result.problem}", err=True)
-        except StudyError as error:
-            # One study without a result does not end the others: the table says that it is missing.
-            say_line(f"autorl: {error}", err=True)
-        except KeyboardInterrupt as error:
-            raise stopped(error, "the same command goes on") from None
-        finally:
-            study.close()
+        with closing(create_or_open(spec, place, option="--out")) as study:
+            try:
+                result = run_study(study, way)
+                studies[cell] = result, study.driver.charges.steps
+                if result.problem:
+                    say(f"autorl: {place}: {result.problem}", err=True)
+            except StudyError as error:
+                # It does not end the others: the table says that its result is missing.
+                say_line(f"autorl: {error}", err=True)
+            except KeyboardInterrupt as error:
+                raise stopped(error, "the same command goes on") from None
     return studies
 
 

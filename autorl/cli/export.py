@@ -91,5 +91,5 @@ def chosen_model(
     if not 0 <= number < count:
         message = f"there is no proposal {number}; there are 0 to {count - 1}"
         raise InputError(message, key="--proposal")
-    config = view.record.lineage([number])[number].config
+    config = view.record.lineage(number)[number].config
     return number, config, kept_model(view.record, view.folder, number, config, seed)

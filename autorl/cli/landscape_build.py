@@ -84,34 +84,29 @@ def build(
             # `create_or_open` takes up what is trained so far.
             raise stopped(error, "the same command goes on") from None
 
+    section = {"landscape.id": id, "landscape.bounds": bounds}
+    overrides = {key: value for key, value in section.items() if value is not None}
     options: dict[str, Any] = {
-        "bounds": bounds,
         "about": key_texts(about or [], ABOUT),
-        "overrides": overrides_of(settings),
+        "overrides": overrides | overrides_of(settings),
     }
     if family is None and apart_from:
         raise InputError("is for --family", key="--apart-from")
     if family is not None and id is not None:
         message = "each variant has its own: landscape.id gives namespace and algorithm"
         raise InputError(message, key="--id")
-    try:
-        if family is None:
-            plans = [plan_build(file, id=id, study=study, **options)]
-        else:
-            drawn = read_task_family(family)
-            plans = plan_family(file, drawn, studies=study, apart_from=apart_from or (), **options)
-        if not dry_run:
-            built = [item.manifest for item in build_plans(plans, out, train, replace=replace)]
-            show_written(built, out, as_json=as_json)
-        elif family is None:
-            print_work(plans[0], workers, as_json=as_json)
-        else:
-            print_family(drawn, plans, out, workers, as_json=as_json)
-    except InputError as error:
-        # `building` names the argument of its Python door; here it is an option.
-        if error.key != "bounds":
-            raise
-        raise InputError(error.message, key="--bounds") from None
+    if family is None:
+        plans = [plan_build(file, study=study, **options)]
+    else:
+        drawn = read_task_family(family)
+        plans = plan_family(file, drawn, studies=study, apart_from=apart_from or (), **options)
+    if not dry_run:
+        built = [item.manifest for item in build_plans(plans, out, train, replace=replace)]
+        show_written(built, out, as_json=as_json)
+    elif family is None:
+        print_work(plans[0], workers, as_json=as_json)
+    else:
+        print_family(drawn, plans, out, workers, as_json=as_json)
 
 
 def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:
@@ -170,8 +165,6 @@ def print_family(
     family: TaskFamily, plans: Sequence[BuildPlan], out: Path, workers: int | None, *, as_json: bool
 ) -> None:
     """Print the variants of a family and the cost of its builds."""
-    if plans[0].is_lineage:
-        raise InputError("the counts of a population depend on scores", key="optimizer")
     cost = build_cost(plans[0], workers)
     written = [is_written(plan, out) for plan in plans]
     remaining = len(plans) - sum(written)

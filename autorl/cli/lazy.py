@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from autorl.cli import options
+from autorl.core.garbage import collection_paused
 from autorl.core.types import InputError
 
 ALONE: list[bool] = []
@@ -111,16 +112,13 @@ def load(name: str | None, target: str) -> Any:
     module, _, function = target.partition(":")
     # Imported here and nowhere before: what one command needs takes a second to import.
     # Imports leave no garbage behind: looking for it takes a tenth of the time of a command.
-    gc.disable()
-    try:
+    with collection_paused():
         command = getattr(importlib.import_module(module), function)
         # Once, in a process of its own: what an earlier command left would never be freed.
         if ALONE and not gc.get_freeze_count():
             gc.freeze()
             # DuckDB's types, frozen at exit, are called leaks in forty lines.
             atexit.register(gc.unfreeze)
-    finally:
-        gc.enable()
     # typer makes commands of apps alone: an app with one function is that command.
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=OnceCommand, help=_OPTIONS.sub("", inspect.getdoc(command) or ""))(

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 import yaml
 
@@ -135,14 +134,12 @@ def suggest(
     if not made.tasks:
         raise InputError("; ".join(made.lines()), key="suggest")
     ensemble = Ensemble(made.tasks, searched)
+    totals = ensemble.weights @ ensemble.values
     chosen = greedy(ensemble.values, ensemble.weights, top)
+    chosen = sorted(chosen, key=lambda place: -totals[place])
     portfolio = [ensemble.pool[place] for place in chosen]
-    by_task = ensemble.values[:, chosen]
-    scores = ensemble.weights @ by_task
-    order = np.argsort(-scores, kind="stable")
-    portfolio = [portfolio[place] for place in order]
-    scores = scores[order]
-    best = [made.tasks[task].environment for task in by_task[:, order].argmax(axis=0)]
+    scores = totals[chosen]
+    best = [made.tasks[task].environment for task in ensemble.values[:, chosen].argmax(axis=0)]
     if as_json:
         rows = [
             {"config": plain(config), "score": round(float(score), 4), "best_on": environment}

@@ -26,7 +26,7 @@ from autorl.core.plain_text import counted
 from autorl.core.signals import exit_code, reason
 from autorl.core.types import InputError, SearchEnd, StudyError
 from autorl.report.configurations import configuration_rows, counts_text
-from autorl.report.plan import make_plan
+from autorl.report.plan import cautions_before, make_plan
 from autorl.report.plan_text import plan_dict, plan_text
 from autorl.report.status import unspent
 from autorl.report.text import result_dict, result_text
@@ -35,7 +35,6 @@ from autorl.study import Result, Study
 from autorl.study.folder.opening import create_anew, refuse_existing, study_folder
 from autorl.study.results.record import StudyRecord
 from autorl.study.session import changes_by_now
-from autorl.study.setup import cautions_before, make_executor
 from autorl.study.several_studies import Ended, run_together, shared_workers
 from autorl.study.spec import Spec, parse_override
 from autorl.study.tuner import read_study
@@ -336,17 +335,9 @@ def run_study(study: Study, way: Way, *, search: bool = True) -> Result:
     Changes since earlier sessions are said even if quiet.
     """
     _say_changes(study)
-    executor = None
-    if way.workers is not None:
-        executor = make_executor(study.spec, study.load, way.workers, study.store.folder)
-    try:
-        with reporting({study: ""}, way) as progress:
-            shown = None if progress is None else partial(progress, study)
-            return study.run(shown, executor, search=search)
-    finally:
-        if executor is not None:
-            # A study that is over returns before `Study.run` has closed it.
-            executor.close()
+    with reporting({study: ""}, way) as progress:
+        shown = None if progress is None else partial(progress, study)
+        return study.run(shown, workers=way.workers, search=search)
 
 
 def _say_changes(study: Study, name: str = "") -> None:
@@ -360,20 +351,12 @@ def _print_result(result: Result, study: Study, *, as_json: bool) -> None:
     """Print the result screen, or its JSON."""
     record = StudyRecord(study.spec, study.store, study.store.folder)
     states = counts_text(configuration_rows(record))
-    text = result_text(result, model=_model_name(result, study), states=states)
+    model = ""
+    if study.spec.keep.checkpoints != "none":  # else test runs save nothing
+        trainer, _ = study.spec.trainer_for(result.incumbent.config)
+        model = study.load(trainer).model_name
+    text = result_text(result, model=model, states=states)
     print_answer(text, result_dict(result), as_json=as_json)
-
-
-def _model_name(result: Result, study: Study) -> str:
-    """Name the model that `autorl export` can write.
-
-    Empty if the test runs of the incumbent left none.
-    """
-    # Then test runs save nothing.
-    if study.spec.keep.checkpoints == "none":
-        return ""
-    trainer, _ = study.spec.trainer_for(result.incumbent.config)
-    return study.load(trainer).model_name
 
 
 def _proposals(study: Study) -> int:

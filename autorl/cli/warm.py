@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autorl.cli.options import print_json, say
-from autorl.core.plain_text import did_you_mean
+from autorl.core.plain_text import one_of
 from autorl.core.types import InputError
 from autorl.population import engine, kernels, warming
 
@@ -22,12 +22,8 @@ def warm(algorithms: Sequence[str], as_json: bool) -> None:
     """
     for name in algorithms:
         if name not in engine.ALGORITHMS:
-            hint = did_you_mean(name, engine.ALGORITHMS)
-            raise InputError(
-                f"{name!r} is none of the population engine{hint} "
-                f"(allowed: {', '.join(engine.ALGORITHMS)})",
-                key="ALGORITHM",
-            )
+            message = f"{name!r} is none of the population engine{one_of(name, engine.ALGORITHMS)}"
+            raise InputError(message, key="ALGORITHM")
     prepared: list[kernels.Prepared] = []
 
     def listener(program: kernels.Prepared) -> None:

@@ -172,13 +172,7 @@ def held() -> Iterator[None]:
         _Session.holds -= 1
         if interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        _raise_pending()
-
-
-def _raise_pending() -> None:
-    """Raise what a signal that was held would have raised."""
-    number = _Session.pending
-    if _Session.holds or number is None:
-        return
-    _Session.pending = None
-    raise KeyboardInterrupt if number == signal.SIGINT else EndedBySignal(number)
+        number = _Session.pending
+        if not _Session.holds and number is not None:
+            _Session.pending = None
+            raise KeyboardInterrupt if number == signal.SIGINT else EndedBySignal(number)

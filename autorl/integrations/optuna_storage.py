@@ -17,7 +17,7 @@ from autorl.core.plain_text import shown
 from autorl.core.plain_values import json_value
 from autorl.core.quiet import quieted
 from autorl.core.types import InputError, Outcome, ProposalId
-from autorl.integrations.trackers.contract import Tracker, summarise
+from autorl.integrations.trackers.contract import Tracker, check_text, summarise
 from autorl.landscapes.export import optuna_distribution, optuna_value
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.evaluation import Objective
@@ -65,8 +65,7 @@ class OptunaStorage(Tracker):
     def __init__(
         self, storage: str | optuna.storages.BaseStorage, study: str | None = None
     ) -> None:
-        if study is not None and not (isinstance(study, str) and study):
-            raise InputError(f"expected a name, got {shown(study)}", key="callbacks.study")
+        check_text(study, "study")
         self._storage = _open_storage(storage)
         self._name = study
 

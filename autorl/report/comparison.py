@@ -468,7 +468,9 @@ def _caveats(
     repeats: int,
 ) -> Iterator[str]:
     for task in cells:
-        yield from _unequal_budgets([row for row in rows if row.task == task])
+        yield from unequal_budgets(
+            {row.method: row.steps for row in rows if row.task == task}, task
+        )
     if repeats < FEW_REPEATS:
         yield (
             f"{counted(repeats, 'study')} for each method: "
@@ -492,23 +494,27 @@ def _caveats(
             yield f"{name}: {text}"
 
 
-def _unequal_budgets(rows: Sequence[MethodRow]) -> Iterator[str]:
+def unequal_budgets(charged: Mapping[str, float | None], task: str = "") -> Iterator[str]:
     """Caution where methods were charged for different amounts of training.
 
     Differences up to the share `EQUAL` of the most are passed over.
+
+    Args:
+        charged: tuning steps by method; None without a result.
+        task: that they are of, where there are several.
     """
-    most = max((row.steps or 0.0 for row in rows), default=0.0)
+    steps_of = {name: steps for name, steps in charged.items() if steps is not None}
+    most = max(steps_of.values(), default=0.0)
     # A population trains whole generations: what is left may pay for no further one.
     less = ", ".join(
-        f"{row.method} {row.steps:,.0f} ({row.steps / most:.0%})"
-        for row in rows
-        if row.steps is not None and row.steps < (1.0 - EQUAL) * most
+        f"{name} {steps:,.0f} ({steps / most:.0%})"
+        for name, steps in steps_of.items()
+        if steps < (1.0 - EQUAL) * most
     )
     if less:
-        task = f" on {rows[0].task}" if rows[0].task else ""
         yield (
-            f"unequal budgets{task}: of {most:,.0f} tuning steps, {less} only; "
-            "scores and ranks are not of equal cost"
+            f"unequal budgets{f' on {task}' if task else ''}: of {most:,.0f} tuning steps, "
+            f"{less} only; scores are not of equal cost"
         )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from autorl.core.plain_text import counted, number
 from autorl.report.configurations import COMPLETE, ConfigurationRow
-from autorl.report.pages.chart import GAP, Array, Axis, Chart, Line, Point, axis_of, positions
+from autorl.report.pages.chart import GAP, Axis, Chart, Line, Point, axis_of, positions
 from autorl.report.pages.document import Block, Figure, Text, small
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space
@@ -67,7 +66,7 @@ def _slice(item: Hyperparameter, trials: Sequence[ConfigurationRow], label: str)
         if not members:
             continue
         values = [trial.values[item.name] for trial in members]
-        x = positions(item, values) if item.numeric else _places(item, values)
+        x = positions(item, values if item.numeric else map(item.index, values))
         y = np.array([trial.score for trial in members], dtype=np.float64)
         texts = (
             f"configuration {trial.number}: {value_text(trial.values[item.name])}"
@@ -75,10 +74,6 @@ def _slice(item: Hyperparameter, trials: Sequence[ConfigurationRow], label: str)
         )
         marks.append(Line.dots(name, x, y, texts, muted=name == "not to the end"))
     return Chart(item.name, "", axis_of(item, names), Axis(label), tuple(marks))
-
-
-def _places(item: Hyperparameter, values: Sequence[Any]) -> Array:
-    return np.array([float(item.index(value)) for value in values], dtype=np.float64)
 
 
 def parallel(space: Space, trials: Sequence[ConfigurationRow], label: str) -> list[Figure]:

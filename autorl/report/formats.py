@@ -95,7 +95,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
     best = []
     # By tuning score: test scores never rank anything.
     for rank, proposal in enumerate(record.best_of_runs(top), start=1):
-        lineage = record.lineage([proposal])
+        lineage = record.lineage(proposal)
         trainer, _ = view.spec.trainer_for(lineage[proposal].config)
         schedule = lineage.schedule(proposal)
         best.append(

@@ -297,7 +297,7 @@ def _cost(view: StudyView) -> list[Block]:
         f"{spent.budget_used(view.spec):.0%} of the budget used: "
         f"{counted(spent.charged_steps, 'tuning step', form=',')} charged. "
         f"{counts_text(configuration_rows(view.record))}. "
-        f"{counted(view.hours, 'hour', form='.3g')} of driver time."
+        f"{counted(view.record.hours, 'hour', form='.3g')} of driver time."
     )
     header = ("of", "runs", "steps trained", "seconds of training")
     return [Text(text), Table(header, rows)]

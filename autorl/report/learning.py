@@ -190,25 +190,18 @@ def _of_search(record: StudyRecord) -> list[tuple[str, ProposalId]]:
 def _scored_curves(
     record: StudyRecord, proposal: ProposalId, metric: str, role: SeedRole
 ) -> dict[int, dict[int, float]]:
-    """Read the curves that scores are of.
+    """Read the scored curves, a parent's before a segment has ended.
 
     With tasks they are on the scale of these.
     """
+    links = reversed(record.lineage(proposal).chain(proposal))
+    read = (curves_of(record, link, metric, role) for link in links)
     judge = record.spec.judge()
     return {
         seed: dict(zip(curve, judge.scaled(seed, metric, np.array([*curve.values()])), strict=True))
-        for seed, curve in _curves_so_far(record, proposal, metric, role).items()
+        for seed, curve in next(filter(None, read), {}).items()
         if role == "tuning" or record.spec.plan.judges(seed)
     }
-
-
-def _curves_so_far(
-    record: StudyRecord, proposal: ProposalId, metric: str, role: SeedRole
-) -> dict[int, dict[int, float]]:
-    """Read a proposal's curves, or its parent's before a segment has ended."""
-    links = reversed(record.lineage([proposal]).chain(proposal))
-    read = (curves_of(record, link, metric, role) for link in links)
-    return next(filter(None, read), {})
 
 
 def curves_of(
@@ -221,7 +214,7 @@ def curves_of(
     """
     end = record.candidate_steps(proposal).end if role == "test" else None
     link = record.link_at(proposal, end)
-    chain = record.lineage([link]).chain(link)
+    chain = record.lineage(link).chain(link)
     measured: dict[int, dict[int, float]] = {}
     for row in record.tables.values(metric, tuple(chain)):
         if row.role == role:
@@ -319,16 +312,25 @@ def training_blocks(record: StudyRecord, result: Result) -> list[Block]:
     """Draw what the updates of the incumbent measured, on tuning seeds."""
     drawn = []
     for metric in record.tables.metrics_of_training():
-        steps, values = common_values(
-            curves_of(record, result.incumbent.proposal, metric, "tuning")
-        )
-        if values.size:
-            band = (values.min(axis=0), values.max(axis=0))
-            line = Line("mean of tuning seeds", steps, values.mean(axis=0), band)
+        line = _of_incumbent(record, result, metric, "IQM of tuning seeds")
+        if line is not None:
             x = Axis(record.spec.steps, limits=(0.0, None))
             about = "The incumbent, from the smallest to the largest seed."
             drawn.append(Figure(Chart(metric, about, x, Axis(metric), (line,)), metric))
     return [Row(drawn[first : first + 3]) for first in range(0, len(drawn), 3)]
+
+
+def _of_incumbent(record: StudyRecord, result: Result, metric: str, label: str) -> Line | None:
+    """Draw the interquartile mean of a metric over the incumbent's tuning seeds.
+
+    The band is from the smallest to the largest seed. None without a value.
+    """
+    curves = curves_of(record, result.incumbent.proposal, metric, "tuning")
+    steps, values = common_values(curves)
+    if not values.size:
+        return None
+    means = np.array([iqm(column) for column in values.T])
+    return Line(label, steps, means, (values.min(axis=0), values.max(axis=0)))
 
 
 def _by_step(record: StudyRecord, result: Result, metrics: tuple[str, str]) -> Chart | None:
@@ -336,24 +338,18 @@ def _by_step(record: StudyRecord, result: Result, metrics: tuple[str, str]) -> C
 
     On tuning seeds: test runs may end at the step that was chosen, before gold falls.
     """
-    marks = []
     proxy, gold = metrics
-    names = {proxy: f"{proxy} (trained on)", gold: f"{gold} (meant)"}
-    for metric in metrics:
-        curves = curves_of(record, result.incumbent.proposal, metric, "tuning")
-        steps, values = common_values(curves)
-        if values.size:
-            means = np.array([iqm(column) for column in values.T])
-            band = (values.min(axis=0), values.max(axis=0))
-            marks.append(Line(names[metric], steps, means, band))
-    if len(marks) < 2:
+    of_proxy = _of_incumbent(record, result, proxy, f"{proxy} (trained on)")
+    of_gold = _of_incumbent(record, result, gold, f"{gold} (meant)")
+    if of_proxy is None or of_gold is None:
         return None
     text = (
         f"The incumbent on tuning seeds: IQM, from the smallest to the largest seed. "
         f"Where {proxy} rises and {gold} falls, the proxy is over-optimised."
     )
     x = Axis(record.spec.steps, limits=(0.0, None))
-    return Chart(f"{proxy} and {gold} while training", text, x, Axis("reward"), tuple(marks))
+    marks = (of_proxy, of_gold)
+    return Chart(f"{proxy} and {gold} while training", text, x, Axis("reward"), marks)
 
 
 def _at_end(record: StudyRecord, metrics: tuple[str, str], label: str) -> Chart | None:

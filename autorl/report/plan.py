@@ -10,6 +10,9 @@ each configuration.
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,13 +34,13 @@ from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.optimizers.registry import find_stopping, is_slow_to_ask, option_names, search_kind
 from autorl.report.idle import Asks, IdleShare, expected_idle
+from autorl.statistics.evaluation import PEAK_MEMORY
 from autorl.store import Store
 from autorl.study import Study
 from autorl.study.callbacks import check_callbacks
 from autorl.study.lineage import Lineage
 from autorl.study.results.models import with_start
 from autorl.study.setup import (
-    cautions_before,
     check,
     executor_name,
     make_optimizer,
@@ -45,7 +48,10 @@ from autorl.study.setup import (
     trainer_loader,
 )
 from autorl.study.spec import OptimizerSection, Spec
+from autorl.study.spec.checks import paid_configurations
+from autorl.study.spec.options import cuts_of
 from autorl.testing.segments import prove
+from autorl.trainers.language import tasks as of_rlhf
 
 _DRY_RUN = "autorl.optimizers.dry_run:DryRun"
 _PROBES = 256
@@ -165,15 +171,13 @@ def make_plan(spec: Spec) -> Plan:
     simulation = _Simulation(study, ends)
     asks = Asks(study.optimizer)
     study.journal.subscribe(asks.apply)
-    try:
+    with closing(study):
         cut = simulation.run()
         search = simulation.phase()
         confirmed = simulation.confirmed() if adaptive else None
         if not cut and study.driver.add_baselines():
             simulation.run()
         baseline = simulation.phase(besides=search)
-    finally:
-        study.close()
     # 2. judge which of the counts are those of the study itself
     optimizer = make_optimizer(light, load)
     partial = bool(getattr(optimizer, "partial", False))
@@ -420,6 +424,41 @@ class _Ends:
 def candidates(spec: Spec) -> int:
     """Count what is tested, as if all of it were different."""
     return (2 + len(spec.baselines) + max(0, spec.test.top - 1)) if spec.plan.test else 0
+
+
+def cautions_before(spec: Spec) -> list[str]:
+    """Say what a user had better know before the study starts."""
+    optimizer = make_optimizer(spec, trainer_loader(spec))
+    cautions = [*optimizer.cautions()] if isinstance(optimizer, BaseOptimizer) else []
+    starts = len(spec.starts)
+    paid = paid_configurations(spec) if starts else math.inf
+    if paid <= starts:
+        cautions.append(
+            f"warm_start: {1 + starts - math.floor(paid)} of {counted(starts, 'configuration')} "
+            f"are not tried: the budget pays for {math.floor(paid)}, with the default"
+        )
+    if PEAK_MEMORY in spec.stated_metrics and executor_name(spec) == "threads":
+        cautions.append(
+            f"{PEAK_MEMORY}: segments share a process under `threads`, so each has the most that "
+            "all of them have had until it ended"
+        )
+    return [*cautions, *_cut_cautions(spec, getattr(optimizer, "watches", ()))]
+
+
+def _cut_cautions(spec: Spec, watched: Collection[str]) -> list[str]:
+    """Caution where runs that may over-optimise are compared before their end."""
+    rungs = cuts_of(spec.optimizer, spec.fidelity.steps, spec.path)[:-1]
+    last = [objective.metric for objective in spec.objective if objective.reduce == "last"]
+    if not rungs or spec.environment.id not in of_rlhf.tasks() or "kl" in watched:
+        return []
+    about = of_rlhf.task(spec.environment.id, spec.environment.kwargs)
+    if about.verifiable or not {about.selection, about.report} & {*last}:
+        return []
+    return [
+        f"runs are compared by their last {last[0]} at steps {', '.join(map(str, rungs))}: where a "
+        "proxy is over-optimised the fastest learner falls first, and a cut keeps the wrong runs "
+        "(docs/rlhf.md); `objective.reduce: best`, or `stop: overoptimizing`, which reads KL too"
+    ]
 
 
 def _cautions(spec: Spec, load: Load) -> list[str]:

@@ -282,10 +282,13 @@ def _test_text(plan: Plan) -> str:
     seeds = plan.spec.plan.text("test")
     if not plan.spec.plan.test:
         return "none: seeds.test is empty, so there will be no number to report"
+    # Trained by the search alone, it may end before the incumbent, or not be there.
+    default = "default configuration"
+    default += "" if plan.spec.adds_baseline else " as far as the search trains it"
     best = f", and the best {test.top}" if test.top > 1 else ""
     count = f"at most {counted(plan.test.proposals, 'candidate')}, "
     count += counted(plan.test.segments, "segment")
-    return f"incumbent, default configuration{best}, on held-out seeds {seeds}: {count}"
+    return f"incumbent, {default}{best}, on held-out seeds {seeds}: {count}"
 
 
 _MOST_SHOWN = 8  # places of one algorithm

@@ -72,7 +72,7 @@ def population_blocks(record: StudyRecord, best: ProposalId) -> list[Block]:
     legs = legs_of(record)
     if not legs:
         return []
-    chain = set(record.lineage([best]).chain(best))
+    chain = set(record.lineage(best).chain(best))
     text = "Values by step: the incumbent's schedule before the whole population's."
     charts = small(Figure(chart, "values-by-step") for chart in _schedules(record, legs, chain))
     lineage = Figure(_lineage(legs, chain, record.spec.steps), "lineage")

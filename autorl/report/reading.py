@@ -97,7 +97,7 @@ class Replayed:
         self._journal.apply(event)
         best = self.driver.ranking.best()
         if isinstance(event, ProposalScored | ProposalFailed) and best is not None:
-            score = self.driver.raw(self.driver.ranking[best].values)[0]
+            score = self.driver.judge.raw(self.driver.ranking[best].values)[0]
             self.trace.append(TracePoint(self.driver.steps_at_outcome, score, best))
 
 
@@ -119,7 +119,6 @@ class StudyView:
         self.store = store
         self.spec = with_added_test_seeds(spec, StudyTables(store.query))
         self.record = StudyRecord(self.spec, store, folder)
-        self.hours = self.record.hours
         self.last = self.record.tables.last_event()
 
     @property
@@ -130,7 +129,7 @@ class StudyView:
     @cached_property
     def replayed(self) -> Replayed:
         """The search as the stored events left it."""
-        return Replayed(self.spec, self.store, self.hours)
+        return Replayed(self.spec, self.store, self.record.hours)
 
     @property
     def finished(self) -> bool:

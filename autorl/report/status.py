@@ -16,7 +16,7 @@ from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
 from autorl.study.budget import MEASURED_BY_SEGMENT, MEASURED_NOUNS, Spent
 from autorl.study.results.cautions import loss_cautions, refund_cautions
-from autorl.study.results.record import StudyRecord, unspent_text
+from autorl.study.results.record import StudyRecord, search_end_text
 from autorl.study.spec import Spec
 from autorl.trainers import installed_info
 
@@ -46,7 +46,12 @@ def status_dict(view: StudyView) -> dict[str, Any]:
         "tuning_steps": record.spent.charged_steps,
         "trained_tuning_steps": _trained_steps(record),
         **{key: numbers.get(key) for key in ("test", "problem", "gap")},
-        "incumbent": _incumbent(record),
+        "incumbent": result
+        and {
+            "proposal": result.incumbent.proposal,
+            "tuning": result.tuning,
+            "n_seeds": result.tuning_seeds,
+        },
         "model": "" if result is None else str(result.steps),
         "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": record.tables.pending(),
@@ -90,15 +95,6 @@ def _busy(record: StudyRecord) -> dict[str, Any] | None:
     return {"share": min(1.0, seconds / (workers * elapsed)), "workers": workers}
 
 
-def _incumbent(record: StudyRecord) -> dict[str, Any] | None:
-    """Describe the best proposal so far and its tuning score."""
-    best = record.best
-    if best is None:
-        return None
-    seeds = record.tables.ranked_seeds(best)
-    return {"proposal": best, "tuning": record.tuning_score(best), "n_seeds": seeds}
-
-
 def status_text(view: StudyView) -> str:
     """Write the same as a screen of text."""
     rows = status_rows(view)
@@ -129,10 +125,9 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     if record.share.new:
         counts += f"; {share_text(record.share, learns=record.optimizer_learns)}"
     best = "none yet"
-    if (incumbent := _incumbent(record)) is not None:
-        seeds = counted(incumbent["n_seeds"], "tuning run" if view.spec.tasks else "tuning seed")
-        score = f"{number(incumbent['tuning'])} on {seeds} (optimistic: chosen by it)"
-        best = f"proposal {incumbent['proposal']}: {score}"
+    if result is not None:
+        score = f"{number(result.tuning)} on {result.tuning_text} (optimistic: chosen by it)"
+        best = f"proposal {result.incumbent.proposal}: {score}"
     unscored = ", ".join(f"proposal {proposal}" for proposal in record.tables.pending())
     busy = _busy(record)
     scores = dict.fromkeys(("test score", "gap", "test seeds"), "")
@@ -199,11 +194,17 @@ def warnings(view: StudyView) -> list[str]:
 def unspent(spec: Spec, why: SearchEnd | None, spent: Spent) -> str:
     """Say why the search left budget for another full run.
 
-    Empty while it is open, and where there is nothing to be said.
+    Empty while it is open, and where nothing can be done: the time is up, or the next proposal
+    costs more than a full run.
     """
-    if why is None or used_up(spec, spent):
+    if why not in (SearchEnd.OPTIMIZER, SearchEnd.TEST) or used_up(spec, spent):
         return ""
-    return unspent_text(why, spec, spent.budget_used(spec))
+    used = spent.budget_used(spec)
+    unused = f"{1 - used:.0%} of the budget is unused: {search_end_text(why, spec, used)}"
+    if why is SearchEnd.OPTIMIZER:
+        return f"{unused}; a larger plan needs a new study"
+    extensible = spec.budget.runs is not None or spec.budget.configurations is not None
+    return f"{unused} (`autorl resume --runs +N` opens it again)" if extensible else unused
 
 
 def used_up(spec: Spec, spent: Spent) -> bool:

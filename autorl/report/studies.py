@@ -7,6 +7,7 @@ On seeds that two studies share, runs are compared in pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +19,7 @@ from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, listed, number, shortened
 from autorl.core.plain_values import json_value, plain
 from autorl.core.types import NAMED, InputError, ProposalId
+from autorl.report.comparison import unequal_budgets
 from autorl.report.learning import incumbent_line, lengths_of, score_marks
 from autorl.report.pages.chart import Axis, Chart, Line
 from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
@@ -39,8 +41,6 @@ from autorl.study.results.estimates import by_task
 from autorl.study.spec import Spec
 
 _FEW_SEEDS = 2
-_UNEQUAL = 0.05
-"""Share by which the steps charged may differ without a caution."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ class Compared:
     """
 
     name: str
-    folder: Path
     spec: Spec
     result: Result
     state: str
@@ -284,15 +283,13 @@ def comparison_dict(comparison: StudyComparison) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path) -> Compared:
-    view = open_view(folder)
-    try:
+    with closing(open_view(folder)) as view:
         if view.record.best is None:
             raise InputError("has scored nothing yet", file=str(folder))
         trace = tuple(view.trace)
         taken = view.record.tables.training_by("seed_role").values()
         return Compared(
             name=name,
-            folder=folder,
             spec=view.spec,
             result=view.result(),
             state=state(view),
@@ -304,8 +301,6 @@ def _read(name: str, folder: Path) -> Compared:
             failed=len(view.record.tables.failures()),
             spent_all=used_up(view.spec, view.record.spent),
         )
-    finally:
-        view.close()
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -348,16 +343,7 @@ def _pair(first: Compared, second: Compared) -> Pair:
 
 
 def _caveats(studies: Sequence[Compared]) -> list[str]:
-    texts = []
-    charged = {study.name: study.spent.charged_steps for study in studies}
-    most = max(charged.values())
-    for name, steps in charged.items():
-        if steps < (1.0 - _UNEQUAL) * most:
-            texts.append(
-                f"{name} was charged {counted(steps, 'tuning step', form=',')} of the {most:,} "
-                "of another: "
-                "scores are not of equal cost"
-            )
+    texts = [*unequal_budgets({study.name: study.spent.charged_steps for study in studies})]
     for study in studies:
         if study.state != "finished":
             texts.append(f"{study.name} is {study.state}: its numbers may change")

@@ -45,10 +45,6 @@ class Interval:
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    @property
-    def width(self) -> float:
-        return self.high - self.low
-
 
 def bootstrap_distribution(
     scores: npt.ArrayLike,

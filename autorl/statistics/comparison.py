@@ -69,22 +69,16 @@ def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> Arr
 
 
 def profile_band(
-    scores: npt.ArrayLike,
-    thresholds: npt.ArrayLike,
-    *,
-    rng: np.random.Generator,
-    level: float = 0.95,
-    resamples: int = 2000,
+    scores: npt.ArrayLike, thresholds: npt.ArrayLike, *, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Stratified bootstrap percentile band of a performance profile, at each threshold.
+    """Stratified bootstrap 95 % band of a performance profile, at each threshold.
 
     Raises:
-        ValueError: fewer than 2 runs, scores not finite, level outside (0, 1).
+        ValueError: fewer than 2 runs, or scores not finite.
     """
-    in_range(level, "level", 0.0, 1.0)
     places = as_vector(thresholds, "thresholds")
-    draws = [_profile(stack, places) for stack in resampled(scores, rng, resamples)]
-    low, high = np.quantile(np.concatenate(draws), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    draws = [_profile(stack, places) for stack in resampled(scores, rng, 2000)]
+    low, high = np.quantile(np.concatenate(draws), [0.025, 0.975], axis=0)
     return low, high
 
 

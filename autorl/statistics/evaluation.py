@@ -359,10 +359,12 @@ class Judge:
     def best_step(self, curves: Sequence[Curve]) -> int | None:
         """Choose the step that `reduce: best` is read at.
 
-        It is the step at which the aggregate over `curves` (of tuning seeds that did not fail) is
-        best. The first objective with that reduction chooses. None for other reductions, or when
-        every seed failed.
+        It is the step at which the aggregate over `curves` (of tuning seeds, without those that
+        failed) is best. The first objective with that reduction chooses. None for other
+        reductions, or when every seed failed.
         """
+        # A seed that failed does not choose: its curve breaks off where it failed.
+        curves = [curve for curve in curves if not curve.status.failed]
         if not self._choosing or not curves:
             return None
         objective = self._choosing[0]
@@ -371,6 +373,13 @@ class Judge:
         columns = [[series[curve.position(step)] for curve, series in scaled] for step in steps]
         scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
         return steps[int(np.argmax(scores))]  # the first of equals: the shortest training
+
+    def raw(self, values: Sequence[float]) -> tuple[float, ...]:
+        """Turn internal values into each metric's own direction."""
+        return tuple(
+            objective.sign * value
+            for objective, value in zip(self.objectives, values, strict=False)
+        )
 
     @property
     def chooses_step(self) -> bool:

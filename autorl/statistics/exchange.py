@@ -12,8 +12,9 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 
@@ -43,11 +44,6 @@ def interval_of_mean(
         drawn = (rng.choice(len(runs), count, replace=False) for _ in range(_MOST - 1))
         # The split that was observed is one of them, or the level would not hold.
         splits = [tuple(new), *(tuple(runs[index] for index in indices) for indices in drawn)]
-    means = sorted(map(mean, splits))
+    means = sorted(map(fmean, splits))
     cut = int((1 - level) / 2 * len(means))
     return Interval(means[cut], means[-1 - cut], level, "permutation")
-
-
-def mean(values: Collection[float]) -> float:
-    """Average values exactly, whatever their order."""
-    return math.fsum(values) / len(values)

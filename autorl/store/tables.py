@@ -117,14 +117,6 @@ class StudyTables(EventLog):
         """
         return _scores(self._one("SELECT score FROM proposals WHERE proposal = ?", (proposal,)))
 
-    def seeds_scored(self, proposal: ProposalId) -> int:
-        """Count the tuning seeds a proposal was scored with last.
-
-        0 where it failed.
-        """
-        count = self._one("SELECT n_seeds FROM proposals WHERE proposal = ?", (proposal,))
-        return int(count or 0)
-
     def violations(self, proposal: ProposalId) -> list[float]:
         """Return by how much a proposal breaks each constraint on tuning seeds.
 

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,22 +20,21 @@ from autorl.core.plain_text import counted
 from autorl.core.plain_values import plain
 from autorl.core.types import FrozenMap, InputError, Segment
 from autorl.landscapes import Landscape, list_landscapes
-from autorl.landscapes.manifest import Manifest, check_id
+from autorl.landscapes.manifest import Manifest
 from autorl.optimizers import BaseOptimizer
 from autorl.optimizers.base import SearchKind
 from autorl.optimizers.registry import named_of_kind, search_kind
 from autorl.population.task_families import TaskFamily, read_task_family
-from autorl.population.variants import Variant, landscape_name, stated_variant
+from autorl.population.variants import Variant
 from autorl.store.folder import holds_study
 from autorl.store.outputs import free_output
 from autorl.study import Progress, Study
 from autorl.study.folder.opening import create_or_open
-from autorl.study.results.landscape import ABOUT, from_study
+from autorl.study.results.landscape import ABOUT, check_environment, from_study
 from autorl.study.results.models import with_start
 from autorl.study.setup import (
     check,
     executor_name,
-    make_executor,
     make_optimizer,
     segments_at_once,
     trainer_loader,
@@ -71,7 +71,6 @@ class BuildPlan:
         id: namespace/algorithm/environment of the landscape.
         folder: where the study is kept.
         bounds: range the objective cannot leave; None = unbounded.
-        bounds_from: key or option that stated them, for messages.
         about: texts of the manifest, by field.
         source: the study file, for messages; None for a mapping.
     """
@@ -80,7 +79,6 @@ class BuildPlan:
     id: str
     folder: Path
     bounds: Bounds
-    bounds_from: str
     about: Mapping[str, str]
     source: str | None
 
@@ -96,9 +94,7 @@ class BuildPlan:
 def plan_build(
     source: str | Path | Mapping[str, object],
     *,
-    id: str | None = None,
     study: str | Path | None = None,
-    bounds: tuple[float, float] | None = None,
     about: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> BuildPlan:
@@ -107,9 +103,7 @@ def plan_build(
     Args:
         source: a study file, or a study as a mapping, with `optimizer: sobol`, another one that
             does not search, or a population.
-        id: namespace/algorithm/environment; default `landscape.id` of the study.
         study: folder of the study; default `studies/<name>`.
-        bounds: range the objective cannot leave; default `landscape.bounds`.
         about: fields of the manifest: description, licence, citation, url, creator, commit,
             hardware; default those of the section `landscape`.
         overrides: values of the study by dotted key.
@@ -118,43 +112,29 @@ def plan_build(
         InputError: the study is wrong or would leave configurations out, or the landscape could
             not be written under this id.
     """
-    if bounds is not None and not bounds[0] < bounds[1]:
-        raise InputError(f"expected LOW below HIGH, got {bounds[0]:g} {bounds[1]:g}", key="bounds")
-    spec = build_spec(source, overrides, id)
+    spec = build_spec(source, overrides)
     file = None if isinstance(source, Mapping) else str(source)
     section = spec.landscape
     if section is None:
         raise InputError(
             "is missing: namespace/algorithm/environment (or --id)", file=file, key="landscape.id"
         )
-    name = id or section.id
     # An id that cannot be written would be found out only when all is trained.
-    _check_environment(name, spec, file)
+    check_environment(section.id, spec, file)
     stated = {field: getattr(section, field, "") for field in ABOUT}
     texts = {field: text for field, text in stated.items() if text} | dict(about or {})
-    folder = STUDIES / spec.name
-    if study is not None:
-        folder = Path(study)
-    limits: tuple[float | None, float | None] = section.bounds
-    bounds_from = "landscape.bounds"
-    if bounds is not None:
-        limits = bounds
-        bounds_from = "bounds"
     return BuildPlan(
         spec=spec,
-        id=name,
-        folder=folder,
-        bounds=limits,
-        bounds_from=bounds_from,
+        id=section.id,
+        folder=STUDIES / spec.name if study is None else Path(study),
+        bounds=section.bounds,
         about=FrozenMap(texts),
         source=file,
     )
 
 
 def build_spec(
-    source: str | Path | Mapping[str, object],
-    overrides: Mapping[str, object] | None = None,
-    id: str | None = None,
+    source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None
 ) -> Spec:
     """Read the study of a build.
 
@@ -166,9 +146,7 @@ def build_spec(
         InputError: the study is wrong, or would leave configurations out.
     """
     values = dict(overrides or {})
-    # As a section of the study too: it keeps test runs whole (`reduce: best`).
-    named = {} if id is None else {"landscape.id": id}
-    spec = read_study(source, named | values)
+    spec = read_study(source, values)
     kind = search_kind(spec.optimizer.name, spec.path)
     if kind == "population":
         return spec
@@ -190,7 +168,7 @@ def build_spec(
     sizes = sizes_of(spec)
     # As candidates of the test phase all configurations are trained on the test seeds.
     tested = {"test.top": sizes.configurations * len(sizes.ends)}
-    return read_study(source, named | tested | values)
+    return read_study(source, tested | values)
 
 
 def sizes_of(spec: Spec) -> Sizes:
@@ -204,21 +182,6 @@ def sizes_of(spec: Spec) -> Sizes:
     assert isinstance(optimizer, BaseOptimizer)
     configurations = optimizer.planned_configurations() or math.ceil(spec.full_runs)
     return Sizes(configurations, optimizer.cuts(spec.fidelity.steps, optimizer.options))
-
-
-def _check_environment(id: str, spec: Spec, file: str | None) -> None:
-    """Raise `InputError` if the id could not name this landscape.
-
-    The error comes before hours of training.
-    """
-    check_id(id)
-    # One of several tasks has a name of its own.
-    name = None if spec.tasks is not None else landscape_name(spec.environment.resolve())
-    if name and id.split("/", 2)[2] != name:
-        variant = stated_variant(spec.environment.resolve())
-        task = name if variant is None else variant.text
-        message = f"the study trains on {task}: expected namespace/algorithm/{name}, got {id}"
-        raise InputError(message, file=file, key="landscape.id")
 
 
 _PROBED = 8  # configurations that are trained for a few evaluation intervals to measure the speed
@@ -328,11 +291,8 @@ def _seconds_per_run(spec: Spec) -> tuple[float, int]:
         Mean seconds of a run of full length, and of how many configurations.
     """
     load = trainer_loader(spec)
-    study = Study.in_memory(spec.model_copy(update={"parallelism": _PROBED}), load)
-    try:
+    with closing(Study.in_memory(spec.model_copy(update={"parallelism": _PROBED}), load)) as study:
         segments = study.advance()
-    finally:
-        study.close()
     probes = [segment for segment in segments if segment.seed == spec.plan.tuning[0]]
     steps = spec.evaluation_steps[:_PROBED_INTERVALS]
 
@@ -387,20 +347,13 @@ def build_landscape(
         InputError: the study is wrong or would leave configurations out, the landscape exists, or
             scores lie outside `bounds`. The trained runs are kept.
     """
-    plan = plan_build(
-        source, id=id, study=study, bounds=bounds, about=about, overrides=study_overrides(options)
-    )
+    section = {"landscape.id": id, "landscape.bounds": bounds}
+    overrides = {key: value for key, value in section.items() if value is not None}
+    overrides |= study_overrides(options)
+    plan = plan_build(source, study=study, about=about, overrides=overrides)
 
     def train(opened: Study) -> None:
-        executor = None
-        if workers is not None:
-            executor = make_executor(opened.spec, opened.load, workers, opened.store.folder)
-        try:
-            opened.run(progress, executor)
-        finally:
-            # A study that is over returns before `Study.run` has closed it.
-            if executor is not None:
-                executor.close()
+        opened.run(progress, workers=workers)
 
     return train_and_write(plan, Path(out), train, replace=replace)
 
@@ -420,10 +373,8 @@ def train_and_write(
     free_output(out / plan.id, replace=replace)
     # The section `landscape` can be corrected afterwards.
     study = create_or_open(plan.spec, plan.folder, option="--study", ignoring=("landscape",))
-    try:
+    with closing(study):
         train(study)
-    finally:
-        study.close()
     # The study is read as a landscape before one is written: nothing half made is left.
     _check_bounds(plan)
     manifest = from_study(
@@ -440,13 +391,9 @@ def _check_bounds(plan: BuildPlan) -> None:
     for problem in Landscape(plan.folder).queries.outside(*plan.bounds):
         message = (
             f"{problem}; nothing was written, and all that was trained is kept in {plan.folder}: "
-            "the same command with"
+            "the same command with other --bounds LOW HIGH writes it"
         )
-        if plan.bounds_from == "bounds":
-            raise InputError(f"{message} a wider range writes it", key="bounds")
-        raise InputError(
-            f"{message} --bounds LOW HIGH writes it", file=plan.source, key=plan.bounds_from
-        )
+        raise InputError(message, file=plan.source, key="landscape.bounds")
 
 
 def build_plans(
@@ -472,7 +419,6 @@ def plan_family(
     family: TaskFamily,
     *,
     studies: str | Path | None = None,
-    bounds: tuple[float, float] | None = None,
     about: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
     apart_from: Sequence[str | Path] = (),
@@ -504,9 +450,7 @@ def plan_family(
     return [
         plan_build(
             source,
-            id="/".join([*base.landscape.id.split("/", 2)[:2], item.name]),
             study=root / item.name,
-            bounds=_scaled(bounds, item),
             about=about,
             overrides={**unchanged, **_changes(base, family, item)},
         )
@@ -562,19 +506,13 @@ def _changes(base: Spec, family: TaskFamily, item: Variant) -> dict[str, object]
     environment = base.environment.model_dump(mode="json", exclude_unset=True)
     kwargs = {**base.environment.kwargs, **plain(item.parameters)}
     assert base.landscape is not None
-    changes: dict[str, object] = {
+    # The objective is in rewards of the variant.
+    scale = float(item.parameters.get("reward_scale", 1.0))
+    bounds = [None if bound is None else bound * scale for bound in base.landscape.bounds]
+    return {
         "name": f"{base.name}-{item.hash[:10]}",
         "environment": {**environment, "id": item.id, "kwargs": kwargs},
+        "landscape.id": "/".join([*base.landscape.id.split("/", 2)[:2], item.name]),
         "landscape.family": family.about,
+        "landscape.bounds": bounds,
     }
-    if base.landscape.bounds != (None, None):
-        changes["landscape.bounds"] = _scaled(base.landscape.bounds, item)
-    return changes
-
-
-def _scaled(bounds: tuple[float | None, float | None] | None, item: Variant) -> Any:
-    """Return bounds of the objective in rewards of the variant."""
-    if bounds is None:
-        return None
-    scale = float(item.parameters.get("reward_scale", 1.0))
-    return tuple(None if bound is None else bound * scale for bound in bounds)

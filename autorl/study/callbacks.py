@@ -359,8 +359,8 @@ class Listeners:
         self._callbacks = list(mirrors)
         for event in events:
             self.recorded(event)
-        broken = [callback for callback in mirrors if callback not in self._callbacks]
-        self._callbacks = [callback for callback in everyone if callback not in broken]
+        remaining = self._callbacks  # without the mirrors that have raised
+        self._callbacks = [it for it in everyone if it not in mirrors or it in remaining]
 
     def recorded(self, event: StudyEvent) -> None:
         """Tell of an event that is in the log."""

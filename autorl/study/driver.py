@@ -55,7 +55,7 @@ from autorl.store.events import (
 from autorl.study.budget import Refunds
 from autorl.study.journal import Journal
 from autorl.study.more_seeds import Races
-from autorl.study.open_proposals import AsTheyCome, Changes, Item, Order, predicted_cost
+from autorl.study.open_proposals import AsTheyCome, Item, Order, predicted_cost
 from autorl.study.proposing import DefaultRuns, NextProposal, SearchBudget
 from autorl.study.retention import Retention
 from autorl.study.search import Search
@@ -107,10 +107,10 @@ class Driver(Search):
         self._races = Races(self, self._order)
         self._charged_before: list[int] = []  # each ask
         # Items whose next segments may be ready, and those that may be complete (asynchronous
-        # mode). A study that is only read follows none of them.
-        self._to_request: Changes | None = None
-        self._to_observe: Changes | None = None
-        self._to_count: Changes | None = None
+        # mode).
+        self._to_request = self.queue.follow()
+        self._to_observe = self.queue.follow()
+        self._to_count = self.queue.follow()
         self._lacking: set[int] = set()  # numbers of items, by the latest count
         self._waiting = False
         self._failures = 0
@@ -167,8 +167,6 @@ class Driver(Search):
         """
         while self._turn():
             pass
-        if self._to_request is None:
-            self._to_request = self.queue.follow()
         for _, item in self._to_request.take():
             if item is None:
                 continue
@@ -181,8 +179,7 @@ class Driver(Search):
 
         A new session has handed out none.
         """
-        if self._to_request is not None:
-            self._to_request.add_all()
+        self._to_request.add_all()
 
     def settle(self) -> None:
         """Observe what is complete, and ask for nothing more.
@@ -214,8 +211,7 @@ class Driver(Search):
         The result is None where the study does not reduce curves by `best`.
         """
         curves = [self.work.curve(proposal, seed) for seed in self.tuning_seeds(proposal)]
-        # A seed that failed does not choose: its curve breaks off where it failed.
-        return self.judge.best_step([curve for curve in curves if not curve.status.failed])
+        return self.judge.best_step(curves)
 
     def end_at(self, proposal: ProposalId, step: int | None) -> int | None:
         """Return where a run ends whose model is of `step`.
@@ -225,13 +221,6 @@ class Driver(Search):
         if step is None or not self.spec.ends_at_chosen_step:
             return None
         return step if 0 < step < self.lineage[proposal].until else None
-
-    def raw(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Turn internal values into each metric's own direction."""
-        return tuple(
-            objective.sign * value
-            for objective, value in zip(self.judge.objectives, values, strict=False)
-        )
 
     def best_score(self, until: int) -> float:
         """Return the best tuning score of all proposals that end at `until`.
@@ -244,7 +233,7 @@ class Driver(Search):
         scored = (
             number for number in self.ranking.ordered() if self.lineage[number].until == until
         )
-        return self.raw(max(self.ranking[number].values for number in scored))[0]
+        return self.judge.raw(max(self.ranking[number].values for number in scored))[0]
 
     # -- baselines --------------------------------------------------------------------------------
 
@@ -256,7 +245,12 @@ class Driver(Search):
         """
         if self.queue:
             return ""
-        return self._next.idle_with(more)
+        before = self.budget.extra_runs
+        self.budget.extra_runs += more
+        try:
+            return self._next.idle()
+        finally:
+            self.budget.extra_runs = before
 
     def add_baselines(self) -> bool:
         """Have default and named baselines trained as far as the incumbent.
@@ -276,22 +270,18 @@ class Driver(Search):
             numbers.append(number)
         numbers += [
             self._propose(proposal) if number is None else number
-            for number, proposal in self._named(best)
+            for number, proposal in self.named_baselines(best)
         ]
-        lacking = [number for number in numbers if not self._has_seeds_of(best, number)]
+        of_best = self._seeds_of[best]
+        lacking = [it for it in numbers if not {*of_best} <= {*self._seeds_of.get(it, ())}]
         for number in lacking:
-            seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
+            seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *of_best]))
             self.queue.append(Item(number, seeds, upgrade=True, baseline=True))
             self._order.begin_last(number)
         return bool(lacking)
 
-    def named_baselines(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
-        """List the named baselines that were trained as far, by label."""
-        named = self._named(best)
-        return [(made.origin, number) for number, made in named if number is not None]
-
-    def _named(self, best: ProposalId) -> list[tuple[ProposalId | None, Proposal]]:
-        """Make the proposals of the named baselines.
+    def named_baselines(self, best: ProposalId) -> list[tuple[ProposalId | None, Proposal]]:
+        """Make the proposals of the named baselines, trained as far.
 
         Each has its number where it was made before.
         """
@@ -310,9 +300,6 @@ class Driver(Search):
             for name, values in self.spec.baselines.items()
         ]
         return [(made.get(proposal), proposal) for proposal in named]
-
-    def _has_seeds_of(self, best: ProposalId, number: ProposalId) -> bool:
-        return set(self._seeds_of[best]) <= set(self._seeds_of.get(number, ()))
 
     # -- one decision ------------------------------------------------------------------------------
 
@@ -360,8 +347,6 @@ class Driver(Search):
             number = self._order.next(demanded=True)
             item = None if number is None else self.queue.first_of(number)
             return item if item is not None and self._complete(item) else None
-        if self._to_observe is None:
-            self._to_observe = self.queue.follow()
         return self._to_observe.first(self._complete)
 
     def _ask(self) -> None:
@@ -441,8 +426,6 @@ class Driver(Search):
 
     def _count_incomplete(self) -> int:
         """Count the items that lack outcomes."""
-        if self._to_count is None:
-            self._to_count = self.queue.follow()
         for number, item in self._to_count.take():
             if item is None or self._complete(item):
                 self._lacking.discard(number)
@@ -492,7 +475,7 @@ class Driver(Search):
         if item.baseline:
             beyond = self.charges.beyond(item.proposal, item.seeds)
         seeds = tuple(item.seeds)
-        score = self.raw(event.values)
+        score = self.judge.raw(event.values)
         if isinstance(event, Scored):
             event = self._with_watched(event, item)
             self._journal.record(ProposalScored(event, seeds, score, beyond))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from autorl.core.types import StudyError
 from autorl.store import Store
@@ -53,14 +52,6 @@ class Journal:
             f"{why}; mend it, then `autorl resume` goes on with the study, or the same "
             "`autorl tune` as before begins it anew"
         )
-
-    def batch(self) -> AbstractContextManager[None]:
-        """Make the events of a block durable at once, at its end.
-
-        It is `Store.batch`. They are applied in the block. Nothing outside may follow from them
-        before its end.
-        """
-        return self.store.batch()
 
     def apply(self, event: StudyEvent) -> None:
         """Bring every part up to date with an event in the log."""

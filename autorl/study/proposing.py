@@ -321,19 +321,11 @@ class NextProposal:
             for outcome in outcomes
         )
 
-    def idle_with(self, more: float) -> str:
-        """Say why `more` runs of budget would train nothing.
+    def idle(self) -> str:
+        """Say why the budget would train nothing more.
 
-        It is empty if they would train something. Every outcome is in.
+        It is empty if it would train something. Every outcome is in.
         """
-        before = self._budget.extra_runs
-        self._budget.extra_runs += more
-        try:
-            return self._idle()
-        finally:
-            self._budget.extra_runs = before
-
-    def _idle(self) -> str:
         if self._budget.early is not None:
             return f"would train nothing: budget.{self._budget.early} has ended the search"
         more_seeds = self._budget.next_level()

@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 from autorl import executors, trainers
-from autorl.core.plain_text import counted
 from autorl.core.types import Config, Executor, FrozenMap, InputError, Optimizer, Resources
 from autorl.executors import MOST_SEGMENTS, machine
 from autorl.executors.devices import Capacity, most_at_once, shortage
 from autorl.executors.worker import Load, from_folder
-from autorl.optimizers import BaseOptimizer
 from autorl.optimizers.registry import find_stopping
 from autorl.space import Space
 from autorl.space.simplex import whole_name, with_weights
@@ -33,12 +31,10 @@ from autorl.store.folder import JOBS
 from autorl.store.remote import RemoteFolder
 from autorl.study.open_proposals import predicted_cost
 from autorl.study.spec import Spec
-from autorl.study.spec.checks import check_against_space, paid_configurations, same
+from autorl.study.spec.checks import check_against_space, check_workers, same
 from autorl.study.spec.optimizer import optimizer_of
-from autorl.study.spec.options import cuts_of
 from autorl.trainers import Trainer
 from autorl.trainers.contract import FixedValue
-from autorl.trainers.language import tasks as of_rlhf
 from autorl.trainers.shared import ENVIRONMENT, base_name, check_names
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
@@ -131,8 +127,7 @@ def _check_task(
         trainer.check_model(environment, with_weights(config))
     if not spec.allow_proxy_selection:
         metrics = [objective.metric for objective in spec.objective]
-        prefix = f"{algorithm}." if algorithm else ""
-        trainer.check_objective(environment, metrics, choices_of(spec, prefix))
+        trainer.check_objective(environment, metrics, choices_of(spec, algorithm))
     # It is None if only a run shows the metrics, as with user code.
     metrics_of_runs = trainer.reported_metrics(environment)
     if metrics_of_runs is not None:
@@ -239,57 +234,17 @@ def _check_configurations(spec: Spec, load: Load) -> None:
             loaded[trainer].check_configuration(values)
 
 
-def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
+def choices_of(spec: Spec, algorithm: str) -> dict[str, tuple[Any, ...]]:
     """List the hyperparameters of one trainer and their possible values.
 
     There are none for a number.
     """
-    hyperparameters = spec.search_space.hyperparameters
-    return {
-        name.removeprefix(prefix): item.choices
-        for name, item in hyperparameters.items()
-        if name.startswith(prefix)
-    }
+    return {name: item.choices for name, item in spec.spaces[algorithm].hyperparameters.items()}
 
 
 def make_optimizer(spec: Spec, load: Load) -> Optimizer:
     """Make the study's optimizer before it has observed anything."""
     return optimizer_of(spec, changeable(spec, load))
-
-
-def cautions_before(spec: Spec) -> list[str]:
-    """Say what a user had better know before the study starts."""
-    optimizer = make_optimizer(spec, trainer_loader(spec))
-    cautions = [*optimizer.cautions()] if isinstance(optimizer, BaseOptimizer) else []
-    starts = len(spec.starts)
-    paid = paid_configurations(spec) if starts else math.inf
-    if paid <= starts:
-        cautions.append(
-            f"warm_start: {1 + starts - math.floor(paid)} of {counted(starts, 'configuration')} "
-            f"are not tried: the budget pays for {math.floor(paid)}, with the default"
-        )
-    if PEAK_MEMORY in spec.stated_metrics and executor_name(spec) == "threads":
-        cautions.append(
-            f"{PEAK_MEMORY}: segments share a process under `threads`, so each has the most that "
-            "all of them have had until it ended"
-        )
-    return [*cautions, *_cut_cautions(spec, getattr(optimizer, "watches", ()))]
-
-
-def _cut_cautions(spec: Spec, watched: Collection[str]) -> list[str]:
-    """Caution where runs that may over-optimise are compared before their end."""
-    rungs = cuts_of(spec.optimizer, spec.fidelity.steps, spec.path)[:-1]
-    last = [objective.metric for objective in spec.objective if objective.reduce == "last"]
-    if not rungs or spec.environment.id not in of_rlhf.tasks() or "kl" in watched:
-        return []
-    about = of_rlhf.task(spec.environment.id, spec.environment.kwargs)
-    if about.verifiable or not {about.selection, about.report} & {*last}:
-        return []
-    return [
-        f"runs are compared by their last {last[0]} at steps {', '.join(map(str, rungs))}: where a "
-        "proxy is over-optimised the fastest learner falls first, and a cut keeps the wrong runs "
-        "(docs/rlhf.md); `objective.reduce: best`, or `stop: overoptimizing`, which reads KL too"
-    ]
 
 
 def changeable(spec: Spec, load: Load) -> frozenset[str]:
@@ -364,10 +319,8 @@ def make_executor(
         InputError: a segment needs more than this machine has, or an executor that takes no number
             of workers is given one.
     """
-    if spec.executor.name == "in_process" and (workers or 1) > 1:
-        # A study stored with such a number always ran one at a time.
-        message = f"the `in_process` executor runs one at a time, not {workers}: leave this out"
-        raise InputError(message, key="--workers")
+    # The study file's own was checked when it was read.
+    check_workers(spec, workers, "--workers")
     return make_named_executor(executor_name(spec), spec, load, workers, folder=folder)
 
 

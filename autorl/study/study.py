@@ -180,7 +180,7 @@ class Study(Shown):
             return cls(spec, store, load)
 
     @classmethod
-    def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
+    def open(cls, folder: str | Path, load: Load | None = None, *, trust: bool = False) -> Study:
         """Open the study in `folder`, as its stored events left it.
 
         `trust` opens pickles of others in its checkpoints.
@@ -189,6 +189,7 @@ class Study(Shown):
             InputError: there is no study, another driver works on it, a file is torn or lost, the
                 study file was changed, or the storage cannot be used or has gone on elsewhere.
         """
+        folder = Path(folder)
         with collection_paused():
             store = Store.open(folder)
             with _let_go_on_error(store):
@@ -325,12 +326,19 @@ class Study(Shown):
         progress: Callable[[Progress], None] | None = None,
         executor: Executor | None = None,
         *,
+        workers: int | None = None,
         search: bool = True,
     ) -> Result:
         """Search, then test, and return when both are done.
 
         `search=False` tests the incumbent so far. A study whose test runs all failed returns what
         it found without a test score; `Result.problem` says so.
+
+        Args:
+            progress: called whenever segments have ended.
+            executor: of the caller; closed at the end, unless the study is over already.
+            workers: segments trained at once; None: as the study file says.
+            search: whether the search goes on.
 
         Raises:
             StudyError: no usable result: everything crashed, nothing was scored. All is kept.
@@ -342,7 +350,7 @@ class Study(Shown):
                 return self.result()
             if not search:
                 self.driver.end_search()
-            pool = executor or make_executor(self.spec, self.load, folder=self.store.folder)
+            pool = executor or make_executor(self.spec, self.load, workers, self.store.folder)
             finished = 0
             try:
                 while self.hand_out(pool):
@@ -401,7 +409,7 @@ class Study(Shown):
         Raises:
             StudyError: what would start does not fit on the disk.
         """
-        with self.journal.batch():
+        with self.store.batch():
             segments = self.advance()
         self._submit(pool, segments)
         return bool(self.driver.work.in_flight)
@@ -422,7 +430,7 @@ class Study(Shown):
             else:
                 self.take_report(message)
         for begin in range(0, len(outcomes), _MOST_AT_ONCE):
-            with self.journal.batch():
+            with self.store.batch():
                 for outcome in outcomes[begin : begin + _MOST_AT_ONCE]:
                     if self._copies is not None:
                         self._copies.ended(outcome)
@@ -513,7 +521,7 @@ class Study(Shown):
     def progress(self, finished: int = 0) -> Progress:
         driver = self.driver
         best = driver.ranking.best()
-        score = None if best is None else driver.raw(driver.ranking[best].values)[0]
+        score = None if best is None else driver.judge.raw(driver.ranking[best].values)[0]
         phase = "test" if driver.finished else "search"
         return Progress(
             phase=phase,

@@ -183,8 +183,9 @@ class TestPhase(Phase):
         default = next(filter(self._driver.settled, defaults), None)
         if default is not None:
             chosen.append(("default", default))
-        named = self._driver.named_baselines(best)
-        chosen += [(label, number) for label, number in named if self._driver.settled(number)]
+        for number, proposal in self._driver.named_baselines(best):
+            if number is not None and self._driver.settled(number):
+                chosen.append((proposal.origin, number))
         # Proposals of one run share their test segments: it is tested once.
         by_root: dict[ProposalId, tuple[str, ProposalId]] = {}
         for label, number in (*chosen, *self._others(best)):
@@ -232,9 +233,7 @@ class TestPhase(Phase):
             result = judge.at_step(seed, self._driver.work.curve(*run), candidate.step)
         status = result.status
         # No value of a run that failed: a penalty is made of tuning scores, and is no test score.
-        scores = (
-            [None] * len(judge.objectives) if status.failed else self._driver.raw(result.values)
-        )
+        scores = [None] * len(judge.objectives) if status.failed else judge.raw(result.values)
         return [TestScore(index, seed, value, status) for index, value in enumerate(scores)]
 
 

@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cli_support import as_json, autorl, finished_study, study_file
 from scipy.stats import permutation_test
 
 from autorl.core.types import InputError
-from autorl.statistics.exchange import fewest_new, interval_of_mean, mean
+from autorl.statistics.exchange import fewest_new, interval_of_mean
 from autorl.study.spec import load_spec
 from autorl.study.spec.cards import signed_text
 
@@ -19,7 +20,7 @@ SCORES = [500.0, 500.0, 500.0, 500.0, 493.6, 471.2, 456.1, 394.9, 336.4, 500.0, 
 
 
 def inside(old, new):
-    return mean(new) in interval_of_mean(old, new, rng=np.random.default_rng(0))
+    return fmean(new) in interval_of_mean(old, new, rng=np.random.default_rng(0))
 
 
 def splits(count):

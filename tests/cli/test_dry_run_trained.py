@@ -45,6 +45,11 @@ def run_trained(tmp_path, **changes):
     return [query(tmp_path / "s", steps, role)[0][0] for role in ("tuning", "test")]
 
 
+def test_a_default_that_is_not_trained_as_far_is_not_promised(tmp_path):
+    said = [line_with(tmp_path, "held-out", test={"baseline": on}) for on in (True, False)]
+    assert ["as far as the search" in line for line in said] == [False, True]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

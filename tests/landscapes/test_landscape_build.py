@@ -83,12 +83,12 @@ def test_mistakes_are_named_before_anything_is_trained(tmp_path, landscape, chan
 @pytest.mark.parametrize("limits", [(5, 1), (1, 1)])
 def test_bounds_in_the_wrong_order_are_refused_before_anything_is_trained(tmp_path, limits):
     found = build(tmp_path, "--bounds", *limits, code=2)
-    assert "--bounds: expected LOW below HIGH" in found.stderr
+    assert "landscape.bounds: should be [low, high]" in found.stderr
     found = build(tmp_path, code=2, landscape={**STUDY["landscape"], "bounds": list(limits)})
     assert "landscape.bounds: should be [low, high]" in found.stderr
     with pytest.raises(autorl.InputError) as caught:
         autorl.build_landscape(STUDY, tmp_path, study=tmp_path / "study", bounds=limits)
-    assert caught.value.key == "bounds"
+    assert caught.value.key == "landscape.bounds"
     assert not (tmp_path / "study").exists()
 
 
@@ -100,7 +100,7 @@ def test_bounds_that_scores_have_left_are_refused_and_no_training_is_lost(tmp_pa
     assert not (tmp_path / "out").exists()
     trained = segments(tmp_path / "study")
     found = build(tmp_path, "--bounds", 0, 0.1, code=2)
-    assert re.search("--bounds: .* values lie outside", found.stderr)
+    assert re.search("landscape.bounds: .* values lie outside", found.stderr)
     build(tmp_path, "--bounds", -5, 5, landscape=landscape)
     assert Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest.return_bounds == (-5.0, 5.0)
     corrected = {**landscape, "bounds": [-4, 4], "creator": "you"}

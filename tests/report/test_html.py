@@ -54,7 +54,7 @@ def test_the_incumbent_stands_beside_the_default(view):
     text = section(report_html(view), "incumbent")
     default = view.spec.search_space.default()
     assert default
-    incumbent = view.record.schedule(view.record.best)[-1][1]
+    incumbent = view.result().incumbent.config
     for name in default:
         values = (value_text(config[name]) for config in (incumbent, default))
         cells = "".join(f'<td class="number">{value}</td>' for value in values)

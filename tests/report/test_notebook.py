@@ -44,7 +44,7 @@ def test_a_study_its_result_and_its_landscape_show_what_they_have(tmp_path):
     assert "No proposal has been scored yet" in study._repr_html_()
     study.run()
     autorl.tune(STUDY, out=tmp_path / "bowl")
-    with_folder = autorl.Study.open(tmp_path / "bowl")
+    with_folder = autorl.Study.open(str(tmp_path / "bowl"))
     shown = [study._repr_html_(), with_folder._repr_html_()]
     with_folder.close()
     assert shown[0] == shown[1]

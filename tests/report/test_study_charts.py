@@ -170,7 +170,7 @@ def test_what_is_in_training_is_drawn_beside_incumbent_and_default(tmp_path):
             raise LeftError
 
     study.journal.record = until_promoted
-    study.journal.batch = nullcontext
+    study.store.batch = nullcontext
     with pytest.raises(LeftError):
         study.run()
     study.close()

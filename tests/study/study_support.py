@@ -57,7 +57,7 @@ def stop_after(study: Study, events: int) -> list[int]:
 
     Each event is a transaction of its own: a batch would be whole in the log.
     """
-    study.journal.batch = nullcontext
+    study.store.batch = nullcontext
     left = [events]
 
     def on_append(event):

@@ -62,7 +62,7 @@ def test_a_proposal_that_was_never_made_is_named():
     study.run()
     record = StudyRecord(study.spec, study.store, None)
     assert record.candidate_steps(99) == Candidate("", 99)
-    for ask in (record.schedule, record.until, lambda number: record.lineage([number])):
+    for ask in (record.lineage, record.until):
         with pytest.raises(StudyError, match="proposal 99 is not in this study"):
             ask(99)
     assert dataclasses.asdict(record.spent)["begun"] == record.tables.count_begun()

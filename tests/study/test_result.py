@@ -74,7 +74,7 @@ def record_of(rows, spec=None, **more):
         ),
         schedule=lambda proposal: SCHEDULE,
         until=lambda proposal: 100 - proposal,
-        lineage=lambda numbers: dict.fromkeys(numbers, SimpleNamespace(config={})),
+        lineage=lambda number: {number: SimpleNamespace(config={})},
     )
 
 

@@ -11,10 +11,10 @@ from study_support import StoppedError, resume, stop_after
 from autorl.cli.export import write_model
 from autorl.core.seeds import SeedPlan
 from autorl.core.types import InputError
+from autorl.report.plan import cautions_before
 from autorl.report.reading import open_view
 from autorl.study import Study
 from autorl.study.results.cautions import proxy_caution, reward_metrics
-from autorl.study.setup import cautions_before
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study, tune
 

@@ -42,7 +42,7 @@ KINDS = {
 def assert_same(folder):
     """Every fact, from the tables and from a driver that took every event."""
     view = open_view(folder)
-    replayed = Replayed(view.spec, view.store, view.hours)
+    replayed = Replayed(view.spec, view.store, view.record.hours)
     driver, standing = replayed.driver, view.record
     order = driver.ranking.ordered()
     assert standing.tables.ranked() == order
@@ -55,15 +55,15 @@ def assert_same(folder):
     for number in order:
         scored = driver.ranking[number]
         assert standing.tables.ranked_seeds(number) == scored.n_seeds
-        assert standing.tuning_score(number) == driver.raw(scored.values)[0]
+        assert standing.tuning_score(number) == driver.judge.raw(scored.values)[0]
         assert standing.chosen_step(number) == (
             next(
                 (one.step for one in replayed.tests.latest.values() if one.proposal == number), None
             )
             or driver.chosen_step(number)
         )
-        assert standing.lineage([number]).schedule(number) == driver.lineage.schedule(number)
-        assert standing.lineage([number]).root(number) == driver.lineage.root(number)
+        assert standing.lineage(number).schedule(number) == driver.lineage.schedule(number)
+        assert standing.lineage(number).root(number) == driver.lineage.root(number)
     roots = {driver.lineage.root(number): number for number in reversed(order)}
     assert len(standing.best_of_runs(len(order))) == len(roots)
 

@@ -23,6 +23,7 @@ from autorl.report.plan import make_plan
 from autorl.study import Study
 from autorl.study.folder.opening import create_or_open
 from autorl.study.results.models import with_start
+from autorl.study.results.replay import schedule_document
 from autorl.study.setup import make_named_executor, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.trainers import load
@@ -116,6 +117,12 @@ def ran(spec, folder, executor=None):
     result = study.run(executor=executor)
     study.close()
     return result
+
+
+def test_a_schedule_that_is_trained_again_begins_from_the_same_policy(models):
+    spec = with_start(load_spec(document(models)))
+    schedule = [(0, spec.search_space.default())]
+    assert load_spec(schedule_document(spec, schedule)).start == spec.start
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])

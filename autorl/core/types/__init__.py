@@ -154,9 +154,7 @@ class SegmentId(str):
         """
         place, _, end = text.partition("@")
         proposal, _, seed = place.partition(".")
-        if not end:
-            return cls(int(proposal), int(seed))
-        return cls(int(proposal), int(seed), int(end))
+        return cls(int(proposal), int(seed), int(end) if end else None)
 
 
 @dataclass(frozen=True)

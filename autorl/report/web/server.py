@@ -143,32 +143,28 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a request, or refuse it."""
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # nobody reads the body
-        split = urlsplit(self.path) if _is_plain(self.path) else None
+        self._send(self._answer())
+
+    def _answer(self) -> Answer:
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self.server.allows(hosts[0]):
-            self._send(text_answer(403, "refused: the header Host names another machine"))
-            return
-        if split is None:
-            self._send(text_answer(400, "refused: this path is none of the page's"))
-            return
+            return text_answer(403, "refused: the header Host names another machine")
+        if not _is_plain(self.path):
+            return text_answer(400, "refused: this path is none of the page's")
+        split = urlsplit(self.path)
         try:
             query = dict(parse_qsl(split.query, strict_parsing=False, max_num_fields=_MOST_FIELDS))
         except ValueError:
-            self._send(text_answer(400, "refused: too many fields in the query"))
-            return
+            return text_answer(400, "refused: too many fields in the query")
         token = query.pop("token", "")
         if not self._is_allowed(token):
-            message = (
-                "refused: a token is needed, as in the address that `autorl serve` has printed"
-            )
-            self._send(text_answer(401, message))
-            return
+            message = "a token is needed, as in the address that `autorl watch --web` has printed"
+            return text_answer(401, f"refused: {message}")
         if token and "text/html" in self.headers.get("Accept", ""):
             # Out of the address, which histories keep and people share.
             fields = f"?{urlencode(query)}" if query else ""
-            self._send(Answer(303, HTML, b"", location=split.path + fields))
-            return
-        self._send(self.server.site.answer(split.path, self.headers.get("If-None-Match", "")))
+            return Answer(303, HTML, b"", location=split.path + fields)
+        return self.server.site.answer(split.path, self.headers.get("If-None-Match", ""))
 
     def parse_request(self) -> bool:
         """Read a request, and refuse what is no GET."""

@@ -71,30 +71,21 @@ def check_covers_folder(tables: StudyTables, folder: Path) -> None:
         InputError: naming the database.
     """
     proposals = tables.count_events(ProposalMade)
-    newest = unknown_segments(folder, proposals)
-    if newest:
+    folders = [folder / name for name in ("checkpoints", "logs")]
+    numbered = [
+        (int(match["proposal"]), entry)
+        for parent in folders
+        if parent.is_dir()
+        for entry in parent.iterdir()
+        if (match := SEGMENT_NAME.fullmatch(entry.name))
+    ]
+    number, newest = max(numbered, default=(-1, folder))
+    if number >= proposals:
+        name = newest.relative_to(folder).as_posix()
         raise InputError(
-            f"ends with {counted(proposals, 'proposal')}, but {newest[0]} is of a later one: "
+            f"ends with {counted(proposals, 'proposal')}, but {name} is of a later one: "
             "the database is older than its folder; nothing was changed: put the newest one back, "
             "or go on in a copy of what is recorded "
             f"(`autorl backup {folder} COPY`)",
             file=str(folder / DATABASE),
         )
-
-
-def unknown_segments(folder: Path, proposals: int) -> list[str]:
-    """List checkpoints and logs of proposals from number `proposals` on.
-
-    The latest come first.
-    """
-    folders = [folder / name for name in ("checkpoints", "logs")]
-    entries = [entry for parent in folders if parent.is_dir() for entry in parent.iterdir()]
-    numbered = [
-        (int(match["proposal"]), entry)
-        for entry in entries
-        if (match := SEGMENT_NAME.fullmatch(entry.name))
-    ]
-    unknown = sorted(
-        ((number, entry) for number, entry in numbered if number >= proposals), reverse=True
-    )
-    return [entry.relative_to(folder).as_posix() for _, entry in unknown]

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from autorl.core.types import InputError
@@ -113,13 +113,10 @@ def refuse_existing(folder: Path) -> None:
 def _has_failed(folder: Path) -> bool:
     """Tell whether a study can be opened and has no successful run."""
     try:
-        store = Store.open(folder)
+        with closing(Store.open(folder)) as store:
+            return not StudyTables(store.query).has_success()
     except InputError:  # another driver works on it, say
         return False
-    try:
-        return not StudyTables(store.query).has_success()
-    finally:
-        store.close()
 
 
 def take_over(url: str, folder: Path) -> Path:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autorl.core.masking import MASK
-from autorl.core.plain_text import counted, one_line
+from autorl.core.plain_text import counted, listed, one_line
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import checkpoints, schema
 from autorl.store.checkpoints import STAGES, stays_inside
@@ -89,12 +89,12 @@ def verify(folder: Path) -> Verdict:
         )
     verdict = Verdict()
     # Before the log is read: nothing is trained before its proposal is recorded.
-    listed = _entries(folder)
+    entries = _entries(folder)
     try:
         check_database_file(folder)
         with closing(snapshot(folder / DATABASE)) as connection:
             check_recorded(folder, connection)
-            _verify_log(folder, connection, listed, verdict)
+            _verify_log(folder, connection, entries, verdict)
     except InputError as error:
         verdict.problems.append(error.message)
     except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
@@ -108,7 +108,7 @@ def verify(folder: Path) -> Verdict:
 
 
 def _verify_log(
-    folder: Path, connection: sqlite3.Connection, listed: list[Path], verdict: Verdict
+    folder: Path, connection: sqlite3.Connection, entries: list[Path], verdict: Verdict
 ) -> None:
     chain = check_chain(connection)
     verdict.events = chain.head.seq
@@ -121,7 +121,7 @@ def _verify_log(
     saved, ended = saved_checkpoints(connection, chain.head.seq)
     verdict.checkpoints = len(saved)
     _verify_checkpoints(folder, saved, verdict)
-    _verify_names(folder, connection, listed, saved, ended, verdict)
+    _verify_names(folder, connection, entries, saved, ended, verdict)
     if not verdict.whole and chain.head.seq:
         verdict.advice = (
             f"events 1 to {chain.head.seq} are whole: `autorl backup {folder} COPY --until "
@@ -213,7 +213,7 @@ def checkpoint_damage(
 def _verify_names(
     folder: Path,
     connection: sqlite3.Connection,
-    listed: list[Path],
+    entries: list[Path],
     saved: Mapping[SegmentId, Checkpoint],
     ended: Collection[str],
     verdict: Verdict,
@@ -226,7 +226,7 @@ def _verify_names(
     named = {checkpoint.path for checkpoint in saved.values()}
     unknown = []
     leftover = []
-    for entry in listed:
+    for entry in entries:
         name = entry.relative_to(folder).as_posix()
         match = SEGMENT_NAME.fullmatch(entry.name) if entry.parent != folder else None
         # A proposal is recorded before anything of it is trained: no kill leaves such a folder.
@@ -242,16 +242,10 @@ def _verify_names(
     if unknown:
         verdict.problems.append(
             f"{DATABASE} is older than the folder: it ends with {counted(proposals, 'proposal')}, "
-            f"and {_some(unknown)} are of later ones"
+            f"and {listed(sorted(unknown), _MOST_NAMES)} are of later ones"
         )
     if leftover:
-        verdict.notes.append(f"no event names {_some(leftover)}")
-
-
-def _some(names: list[str]) -> str:
-    """Name the first of some names, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+        verdict.notes.append(f"no event names {listed(sorted(leftover), _MOST_NAMES)}")
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -403,7 +397,7 @@ def _copy_folder(source: Path, target: Path) -> None:
             # No hard link: one damage would then be of the study and of its copy.
             shutil.copy2(source / name, target / name, follow_symlinks=False)
     target.mkdir(parents=True, exist_ok=True)
-    # A checkpoint deleted while it is listed would pass for a smaller one that is whole.
+    # A checkpoint deleted while it is entries would pass for a smaller one that is whole.
     if _names(source) != names:
         raise FileNotFoundError(source)
 

@@ -179,7 +179,7 @@ class Book:
             "terms": {**asdict(terms), "level": level, "pools": verdict.pools(number, self.pool)},
         }
         add_line(self._file, {"number": number, "begun": begun})
-        self.entries = entries_of(read_lines(self._file))
+        self.entries.append(Entry(number, begun, None))
         return self.entries[number]
 
     def close(self) -> None:

@@ -17,10 +17,8 @@ from autorl.executors.function_processes import by_value
 from autorl.statistics.evaluation import Racing, SeedValue
 from autorl.statistics.verdict import Array
 from autorl.study.judging.book import add_line, read_lines
-from autorl.study.judging.judgement import Judgement, Terms, judge_on
+from autorl.study.judging.judgement import BLOCK, Judgement, Terms, judge_on
 from autorl.trainers.user_code import metric_value
-
-_HELD_OUT = 1_000  # the first held-out seed
 
 
 def judge(
@@ -96,8 +94,7 @@ class _Calls:
         if role == "tuning":
             return range(baseline), range(edit)
         # Other seeds than the baseline's: what the test asks for are independent runs.
-        begin = 2 * _HELD_OUT
-        return range(_HELD_OUT, _HELD_OUT + baseline), range(begin, begin + edit)
+        return range(BLOCK, BLOCK + baseline), range(2 * BLOCK, 2 * BLOCK + edit)
 
 
 def _number(value: object) -> float:

@@ -20,6 +20,7 @@ EXIT_CODES: dict[Verdict, int] = {"keep": 0, "discard": 1, "undecided": 2}
 MOST_RUNS = SCREEN[-1] + LOOKS[-1]
 _STAGES: dict[SeedRole, tuple[int, ...]] = {"tuning": SCREEN, "test": LOOKS}
 ROLE_NAMES: dict[str, str] = {"tuning": "tuning", "test": "held-out"}
+BLOCK = 1_000  # held-out seeds of a side: from 1000 of the first baseline, from 2000 of its edit
 
 
 def signed(value: float) -> str:

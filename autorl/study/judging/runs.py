@@ -33,6 +33,7 @@ from autorl.store.checkpoints import driving
 from autorl.store.events import ProposalMade, SessionBegun
 from autorl.store.folder import holds_study
 from autorl.study.journal import Journal
+from autorl.study.judging.judgement import BLOCK
 from autorl.study.lineage import Lineage
 from autorl.study.results.record import open_record
 from autorl.study.session import session, user_files
@@ -44,7 +45,6 @@ from autorl.study.work import Work
 
 FILE = "judgements.jsonl"
 """Name of the file of a folder of judgements."""
-_BLOCK = 1_000  # held-out seeds of a judgement: 1000 to 1999 of the first baseline, and so on
 _ONLY: ProposalId = 0
 # What a run is a function of; all else of a study file is about others, or who trains when.
 _CONTENT = {"trainer", "algorithms", "environment", "objective", "fidelity", "start", "resources"}
@@ -135,7 +135,7 @@ class Runs:
 
     def seeds(self, role: SeedRole, count: int) -> list[int]:
         """Return the first seeds of a role."""
-        begin = 0 if role == "tuning" else _BLOCK * (self.block + 1)
+        begin = 0 if role == "tuning" else BLOCK * (self.block + 1)
         return list(range(begin, begin + count))
 
     def lacking(self, role: SeedRole, count: int) -> list[int]:

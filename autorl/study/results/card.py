@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from autorl.core import seeds as streams
@@ -14,7 +15,7 @@ from autorl.core.masking import masked
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError, StudyError
 from autorl.statistics.bootstrap import Interval
-from autorl.statistics.exchange import fewest_new, interval_of_mean, mean
+from autorl.statistics.exchange import fewest_new, interval_of_mean
 from autorl.store.sessions import changes
 from autorl.study.results.record import StudyRecord
 from autorl.study.results.replay import schedule_document
@@ -134,7 +135,7 @@ class Verdict:
     @property
     def mean(self) -> float:
         """The mean of the new scores."""
-        return mean(self.new.values())
+        return fmean(self.new.values())
 
     @property
     def inside(self) -> bool:
@@ -167,7 +168,7 @@ def _by_seed(spec: Spec, scores: Mapping[int, float]) -> dict[int, float]:
     by_seed: dict[int, list[float]] = {}
     for pair, score in scores.items():
         by_seed.setdefault(spec.plan.parts(pair)[1], []).append(score)
-    return {seed: mean(values) for seed, values in by_seed.items()}
+    return {seed: fmean(values) for seed, values in by_seed.items()}
 
 
 def _data_files(spec: Spec) -> dict[str, str]:

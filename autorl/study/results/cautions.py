@@ -349,8 +349,7 @@ def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
     """List signals that some configuration of some trainer trains on."""
     signals: frozenset[str] = frozenset()
     for algorithm, trainer in spec.trainers.items():
-        prefix = f"{algorithm}." if algorithm else ""
-        choices = choices_of(spec, prefix)
+        choices = choices_of(spec, algorithm)
         signals |= reward_options.maybe_trained_on(
             trainer.kwargs, choices, about.training, about.ensemble
         )

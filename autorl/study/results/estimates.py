@@ -14,7 +14,7 @@ from autorl.core import seeds as streams
 from autorl.core.plain_text import counted
 from autorl.core.seeds import TASK
 from autorl.core.types import Config, ProposalId, StudyError
-from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.aggregates import iqm, parse_aggregate
 from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval
 from autorl.statistics.coverage import FEW_RUNS
 from autorl.statistics.sequential import SequentialResult, sequential_test
@@ -206,13 +206,14 @@ def told_apart(spec: Spec, first: Entry, second: Entry, most: int) -> Sequential
     return sequential_test(runs, rng=rng, block=BLOCK, interims=most // BLOCK)
 
 
-def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]:
-    """Return scores of two estimates on the seeds both have.
+def improvement(first: Estimate, second: Estimate) -> float:
+    """Subtract the second's interquartile mean from the first's.
 
-    They are in one order.
+    It is of the seeds that both have: a seed on which one failed is in neither mean.
     """
-    shared = sorted(set(first.seeds) & set(second.seeds))
-    return [first.seeds[seed] for seed in shared], [second.seeds[seed] for seed in shared]
+    shared = first.seeds.keys() & second.seeds.keys()
+    of_first, of_second = (iqm([it.seeds[seed] for seed in shared]) for it in (first, second))
+    return of_first - of_second
 
 
 def _aggregated(

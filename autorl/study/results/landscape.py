@@ -15,6 +15,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from autorl.core.masking import shareable
 from autorl.core.plain_text import counted, shown
 from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes.library import Recording
-from autorl.landscapes.manifest import Manifest, Objective
+from autorl.landscapes.manifest import Manifest, Objective, check_id
 from autorl.landscapes.schema import TABLES, Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.population.variants import landscape_name, stated_variant
@@ -83,10 +84,8 @@ def read_study(folder: Path) -> StudyRecording:
     """
     try:
         spec, connection = open_copy(folder)
-        try:
+        with closing(connection):
             return _recording(spec, StudyTables.of(connection), folder)
-        finally:
-            connection.close()
     except InputError as error:
         raise error.in_file(str(folder)) from None  # some name a key and no file
     except _OF_DAMAGED_VALUES as error:
@@ -132,8 +131,9 @@ def from_study(
             "the study file names none: give one, namespace/algorithm/environment",
             key="landscape.id",
         )
+    check_environment(id, data.spec, str(study))
     # `landscape.id` may name the algorithm otherwise than the trainer does.
-    algorithm, environment = _names(id, str(study), data)
+    _, algorithm, environment = id.split("/", 2)
     runs = data.tables.runs
     if data.spec.tasks is None:
         runs = runs.assign(environment=environment)
@@ -169,24 +169,21 @@ def from_study(
     return write_landscape(Path(root) / id, tables, manifest, data.space, replace)
 
 
-def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
-    """Return algorithm and environment of an id.
+def check_environment(id: str, spec: Spec, file: str | None) -> None:
+    """Check that an id can name the landscape of a study.
 
     Raises:
-        InputError: the environment is not the study's.
+        InputError: it is no id, or of another environment than the study's.
     """
-    # An environment's own name may have slashes: ALE/Pong-v5.
-    _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
-    recorded = data.tables.runs["environment"].iloc[0]
-    name = landscape_name(data.spec.environment.resolve())
+    check_id(id)
     # One of several tasks has a name of its own.
-    if data.spec.tasks is None and name and environment != name:
-        raise InputError(
-            f"the study trained on {recorded!r}, so the id is namespace/algorithm/{recorded}",
-            file=study,
-            key=id,
-        )
-    return algorithm, environment
+    name = None if spec.tasks is not None else landscape_name(spec.environment.resolve())
+    # An environment's own name may have slashes: ALE/Pong-v5.
+    if name and id.split("/", 2)[2] != name:
+        variant = stated_variant(spec.environment.resolve())
+        task = name if variant is None else variant.text
+        message = f"the study trains on {task}: expected namespace/algorithm/{name}, got {id}"
+        raise InputError(message, file=file, key="landscape.id")
 
 
 def _recording(stored: Spec, study: StudyTables, folder: Path) -> StudyRecording:

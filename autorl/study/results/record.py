@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,15 +18,7 @@ from typing import Any
 import numpy as np
 
 from autorl.core.plain_text import counted, number
-from autorl.core.types import (
-    Config,
-    Incumbent,
-    InputError,
-    ProposalId,
-    SearchEnd,
-    SegmentId,
-    StudyError,
-)
+from autorl.core.types import Incumbent, InputError, ProposalId, SearchEnd, SegmentId, StudyError
 from autorl.optimizers import find
 from autorl.optimizers.base import BaseOptimizer
 from autorl.optimizers.model_share import OPTIMIZER, PORTFOLIO, ModelShare, PriorUse, prior_use
@@ -112,7 +104,7 @@ class StudyRecord:
         best = self.candidates[0].proposal if self.candidates else self.best
         if best is None:
             raise StudyError(f"{self.folder}: no proposal was scored yet: there is no incumbent")
-        lineage = self.lineage([best])
+        lineage = self.lineage(best)
         return Incumbent(lineage.schedule(best), lineage[best].until, best)
 
     def best_of_runs(self, count: int) -> list[ProposalId]:
@@ -125,7 +117,7 @@ class StudyRecord:
         """
         roots: dict[ProposalId, ProposalId] = {}
         for proposal in (self.incumbent().proposal, *self.tables.ranked()):
-            roots.setdefault(self.lineage([proposal]).root(proposal), proposal)
+            roots.setdefault(self.lineage(proposal).root(proposal), proposal)
             if len(roots) == count:
                 break
         return list(roots.values())
@@ -143,7 +135,7 @@ class StudyRecord:
         if self.spec.budget.measured in MEASURED_BY_SEGMENT:
             for event in self.events(SegmentEnded, ProposalScored, ProposalFailed):
                 if isinstance(event, SegmentEnded):
-                    self.lineage([event.segment.proposal])
+                    self.lineage(event.segment.proposal)
                 usage.apply(event)
         return Spent(*amounts, used=usage.used, rate=usage.rate)
 
@@ -230,16 +222,6 @@ class StudyRecord:
                 break
             number = before
         return number
-
-    def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
-        """List configurations of a chain by the step they start at.
-
-        Equal neighbours are merged.
-
-        Raises:
-            StudyError: there is no such proposal.
-        """
-        return self.lineage([proposal]).schedule(proposal)
 
     # -- who proposed ------------------------------------------------------------------------------
 
@@ -335,7 +317,7 @@ class StudyRecord:
         for seed in self.tables.tuning_seeds(proposal):
             self._take_outcomes(proposal, seed, None)
             curves.append(self._work.curve(proposal, seed))
-        return self._judge.best_step([curve for curve in curves if not curve.status.failed])
+        return self._judge.best_step(curves)
 
     def tuning_values(self, proposal: ProposalId, seed: int) -> tuple[float, ...]:
         """Return the values of one tuning seed by each objective.
@@ -343,33 +325,31 @@ class StudyRecord:
         They are in each metric's own direction. There are none of a seed that failed.
         """
         self._take_outcomes(proposal, seed, None)
-        value = self._work.value(proposal, seed)
-        return tuple(
-            objective.sign * score
-            for objective, score in zip(self._judge.objectives, value.values, strict=False)
-        )
+        return self._judge.raw(self._work.value(proposal, seed).values)
 
-    def lineage(self, proposals: Iterable[ProposalId]) -> Lineage:
-        """Return the chains of proposals, and of those asked for before.
+    def lineage(self, proposal: ProposalId) -> Lineage:
+        """Return the chain of a proposal, and of those asked for before.
 
         It knows nothing of other proposals.
+
+        Raises:
+            StudyError: there is no such proposal.
         """
-        for proposal in proposals:
-            missing = []
-            number: ProposalId | None = proposal
-            while number is not None and number not in self._lineage.proposals:
-                made = self._event_of(str(number))
-                if not isinstance(made, ProposalMade):
-                    raise StudyError(f"proposal {number} is not in this study")
-                missing.append(made.proposed)
-                number = made.proposed.proposal.resume_from
-            for event in reversed(missing):
-                self._lineage.observe(event)
+        missing = []
+        number: ProposalId | None = proposal
+        while number is not None and number not in self._lineage.proposals:
+            made = self._event_of(str(number))
+            if not isinstance(made, ProposalMade):
+                raise StudyError(f"proposal {number} is not in this study")
+            missing.append(made.proposed)
+            number = made.proposed.proposal.resume_from
+        for event in reversed(missing):
+            self._lineage.observe(event)
         return self._lineage
 
     def _take_outcomes(self, proposal: ProposalId, seed: int, end: int | None) -> None:
         """Let `_work` know the outcomes of one chain that were recorded."""
-        for link, cut in self.lineage([proposal]).path(proposal, end):
+        for link, cut in self.lineage(proposal).path(proposal, end):
             name = SegmentId(link, seed, cut)
             if self._work.outcome_of(name) is not None:
                 continue
@@ -476,24 +456,6 @@ def search_end_text(why: SearchEnd, spec: Spec, used: float) -> str:
             return f"{spec.optimizer.name} {_optimizer_of(spec).done_text}"
         case SearchEnd.TEST:
             return "the test was asked for before the budget was used up"
-
-
-def unspent_text(why: SearchEnd, spec: Spec, used: float) -> str:
-    """Say why budget is left, and what can be done.
-
-    Empty where nothing can be: the time is up, or the next proposal costs more than a full run.
-    """
-    unused = f"{1 - used:.0%} of the budget is unused: {search_end_text(why, spec, used)}"
-    match why:
-        case SearchEnd.OPTIMIZER:
-            return f"{unused}; a larger plan needs a new study"
-        case SearchEnd.TEST:
-            extensible = spec.budget.runs is not None or spec.budget.configurations is not None
-            if not extensible:
-                return unused
-            return f"{unused} (`autorl resume --runs +N` opens it again)"
-        case _:
-            return ""
 
 
 def _optimizer_of(spec: Spec) -> type[BaseOptimizer[Any]]:

@@ -102,7 +102,7 @@ def schedule_document(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> dic
     }
     # One full run of each tuning seed: the chain, and nothing to search with.
     document["budget"] = {"runs": len(spec.plan.tuning)}
-    for key in ("warm_start", "start", "landscape", "path", "storage"):
+    for key in ("warm_start", "landscape", "path", "storage"):
         document.pop(key, None)
     shared: dict[str, Any] = variables_by_name(document)
     return shared

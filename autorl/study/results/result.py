@@ -16,9 +16,8 @@ import numpy as np
 from autorl.core.plain_text import all_counted, counted, number, printable
 from autorl.core.plain_values import plain
 from autorl.core.shown import Shown
-from autorl.core.types import NAMED, Incumbent, ProposalId, SearchEnd, SegmentId, Status, StudyError
+from autorl.core.types import NAMED, Incumbent, ProposalId, SearchEnd, SegmentId, StudyError
 from autorl.optimizers.model_share import NO_SHARE, ModelShare, PriorUse
-from autorl.statistics import iqm
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
@@ -28,7 +27,7 @@ from autorl.statistics.noise import posterior, probability_of_best
 from autorl.statistics.reductions import never_reached
 from autorl.store.rows import SUCCEEDED, RunRow
 from autorl.study.results.cautions import cautions, reward_metrics
-from autorl.study.results.estimates import Entry, Estimate, difference, estimate, paired
+from autorl.study.results.estimates import Entry, Estimate, difference, estimate, improvement
 from autorl.study.results.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
 from autorl.study.results.models import load_model as read_model
 from autorl.study.results.record import StudyRecord, open_record
@@ -119,8 +118,7 @@ def loss_text(spec: Spec, entries: Sequence[Entry]) -> str:
     )
     span = difference(spec, test, rival)
     if span is not None:
-        of_winner, of_rival = paired(test, rival)
-        change = number(iqm(of_winner) - iqm(of_rival))
+        change = number(improvement(test, rival))
         text += f"; difference {change} [{number(span.low)}, {number(span.high)}]"
         text += ", which may be noise" if span.low <= 0 <= span.high else ""
     return text
@@ -320,9 +318,7 @@ class Result(Shown):
         default = None if self.default is None else self.default.test
         if self.difference is None or self.test is None or default is None:
             return None
-        # On the seeds that both have: a seed on which one failed is in neither mean.
-        of_incumbent, of_default = paired(self.test, default)
-        return parse_aggregate("iqm")(of_incumbent) - parse_aggregate("iqm")(of_default)
+        return improvement(self.test, default)
 
     @property
     def gap(self) -> float | None:
@@ -385,7 +381,7 @@ def read_result(record: StudyRecord) -> Result:
         folder=record.folder,
         loss=loss_text(spec, entries),
         caveats=cautions(record, incumbent.proposal, entries, metrics),
-        tuning_seeds=record.tables.seeds_scored(incumbent.proposal),
+        tuning_seeds=record.tables.ranked_seeds(incumbent.proposal),
         share=record.share,
         learns=record.optimizer_learns,
         prior=record.prior_use,
@@ -416,13 +412,12 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     for proposal in sorted(
         labels, key=lambda number: (places.get(labels[number], 2), labels[number], number)
     ):
-        tests = [row for row in rows if row.proposal == proposal and spec.plan.judges(row.seed)]
-        succeeded, failures = split(tests)
+        succeeded, failures = _test_runs(record, proposal)
         entries.append(
             Entry(
                 label=labels[proposal],
                 proposal=proposal,
-                schedule=record.schedule(proposal),
+                schedule=record.lineage(proposal).schedule(proposal),
                 tuning=_tuning_score(record, proposal),
                 test=estimate(spec, proposal, succeeded, list(failures)),
                 until=record.until(proposal),
@@ -489,12 +484,12 @@ def _points(
     """List the points of a front, best by the first objective first."""
     objectives = record.spec.objectives()
     labels = [objective.label for objective in objectives]
-    links = record.lineage(front)
     points = []
     for proposal in front:
         tuning = dict(zip(labels, record.tables.score(proposal), strict=True))
         test = _test_scores(record, proposal) if proposal in tested else {}
-        points.append(Point(proposal, links[proposal].config, tuning, test or None))
+        config = record.lineage(proposal)[proposal].config
+        points.append(Point(proposal, config, tuning, test or None))
     first = objectives[0]
     points.sort(key=lambda point: (-first.sign * point.tuning[first.label], point.proposal))
     return tuple(points)
@@ -532,18 +527,21 @@ def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
     stated = record.spec.stated_penalty
     scores = {}
     for index, objective in enumerate(record.spec.objectives()):
-        rows = [row for row in record.tables.tests(index) if row.proposal == proposal]
-        rows = [row for row in rows if record.spec.plan.judges(row.seed)]
-        values = [row.value for row in rows if not Status(row.status).failed]
-        if not values:
-            continue
-        if stated is not None:
-            values += [stated] * (len(rows) - len(values))
-        # Aggregates may look at the worse end.
-        scores[objective.label] = objective.sign * float(
-            aggregate(objective.sign * np.array(values))
-        )
+        succeeded, failures = _test_runs(record, proposal, index)
+        penalties = [] if stated is None else [stated] * len(failures)
+        if succeeded:
+            # Aggregates may look at the worse end.
+            values = objective.sign * np.array([*succeeded.values(), *penalties])
+            scores[objective.label] = objective.sign * aggregate(values)
     return scores
+
+
+def _test_runs(
+    record: StudyRecord, proposal: ProposalId, objective: int = 0
+) -> tuple[dict[int, float], dict[int, str]]:
+    """Return scores and kinds of failure by seed, of runs that judge."""
+    rows = [row for row in record.tables.tests(objective) if row.proposal == proposal]
+    return split([row for row in rows if record.spec.plan.judges(row.seed)])
 
 
 TrialRow: TypeAlias = Mapping[str, Any]

@@ -175,19 +175,18 @@ def same(first: object, second: object) -> bool:
     return FrozenMap(x=first) == FrozenMap(x=second)
 
 
-def check_workers(spec: Spec) -> None:
-    """Check that the executor a study names can have workers.
+def check_workers(spec: Spec, workers: int | None, key: str) -> None:
+    """Check that the executor a study names can have so many workers.
 
     Raises:
         InputError: it runs one segment at a time, and several are asked for.
     """
-    workers = spec.executor.workers or 1
-    if spec.executor.name == "in_process" and workers > 1:
+    if spec.executor.name == "in_process" and (workers or 1) > 1:
         message = (
             f"`in_process` runs one at a time, not {workers}: choose `threads` or `processes` "
             "(or `ray` or `slurm`, for other machines), or leave this out"
         )
-        raise InputError(message, key="executor.workers")
+        raise InputError(message, key=key)
 
 
 def check_seed_rule(spec: Spec) -> None:

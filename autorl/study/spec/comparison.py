@@ -134,8 +134,9 @@ def _cells(
             try:
                 # An optimizer the file names keeps its options.
                 if of_method.keys() == {"optimizer"} and isinstance(of_method["optimizer"], str):
-                    base = base or read_study(source, {**overrides, **of_task})
-                    spec = with_optimizer(base, of_method["optimizer"])
+                    spec = base = base or read_study(source, {**overrides, **of_task})
+                    if (name := of_method["optimizer"]) != base.optimizer.name:
+                        spec = base.changed(optimizer=OptimizerSection(name=name))
                 else:
                     spec = read_study(source, {**overrides, **of_task, **of_method})
             except InputError as error:
@@ -150,13 +151,6 @@ def _cells(
                 if spec.storage is not None:
                     changes["storage"] = f"{spec.storage}/{cell.place}"
                 yield cell, spec.changed(**changes)
-
-
-def with_optimizer(spec: Spec, optimizer: str) -> Spec:
-    """Give a study under another optimizer with its default options."""
-    if spec.optimizer.name == optimizer:
-        return spec
-    return spec.changed(optimizer=OptimizerSection(name=optimizer))
 
 
 def safe_name(text: str) -> str:

@@ -523,10 +523,9 @@ def _moved(spec: Spec, part: Mapping[str, Any]) -> list[str]:
     space = part.get("space")
     if not isinstance(space, dict) or "extends" not in space:
         return []
-    folder = Path(spec.path) if spec.path else None
     try:
-        base = load_space(space["extends"], folder).hyperparameters
-        narrowed = load_space(space, folder).hyperparameters
+        base = load_space(space["extends"], spec.folder).hyperparameters
+        narrowed = load_space(space, spec.folder).hyperparameters
     except InputError:  # which the checks of the space locate
         return []
     lines = []
@@ -584,8 +583,7 @@ def _shorter(
     named = stated.get("hyperparameters") if isinstance(stated, Mapping) else None
     if isinstance(named, Mapping) and "n_steps" in named:
         return
-    folder = Path(spec.path) if spec.path else None
-    rollout = load_space(space, folder).hyperparameters.get("n_steps")
+    rollout = load_space(space, spec.folder).hyperparameters.get("n_steps")
     default: Any = getattr(rollout, "default", 0)
     choices: Any = getattr(rollout, "choices", ())
     content: dict[str, Any] = space if isinstance(space, dict) else {"extends": space}

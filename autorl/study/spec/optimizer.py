@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from autorl import optimizers
@@ -14,7 +13,7 @@ from autorl.landscapes.library import find_landscape, is_study
 from autorl.landscapes.manifest import Manifest
 from autorl.optimizers.base import Problem, Surroundings
 from autorl.optimizers.priors.families import algorithm_of
-from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, resolved_options
+from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, option_names, resolved_options
 from autorl.study.spec.options import given_options, resolved_of
 from autorl.study.spec.sections import ObjectiveSection, OptimizerSection
 from autorl.study.spec.spec import Spec
@@ -30,7 +29,7 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
     space = spec.search_space
     section = spec.optimizer
     options = given_options(section)
-    names = _option_names(section.name, spec.path)
+    names = option_names(optimizers.find(section.name, spec.path))
     if "seed" in names:
         # A scrambled sequence is a function of the study's seed.
         options.setdefault("seed", spec.seed)
@@ -93,19 +92,16 @@ def _default(spec: Spec) -> tuple[str, Mapping[str, Any]]:
     """Return the default's name, and options resolved to choose it."""
     section = spec.optimizer
     options = section.options
-    if not options.keys() <= _option_names(DEFAULT_WITH_PRIOR):
+    with_prior = optimizers.find(DEFAULT_WITH_PRIOR)
+    if not options.keys() <= option_names(with_prior):
         return section.name, {}
-    if options.keys() - _option_names(section.name):  # `prior: none` alone says the name as well
+    # `prior: none` alone says the name as well
+    if options.keys() - option_names(optimizers.find(section.name)):
         return DEFAULT_WITH_PRIOR, {}
     resolved = resolved_options(DEFAULT_WITH_PRIOR, options, _surroundings(spec), spec.path)
-    if optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved):
+    if with_prior.has_prior(resolved):
         return DEFAULT_WITH_PRIOR, resolved
     return section.name, {}
-
-
-def _option_names(optimizer: str, folder: str | None = None) -> set[str]:
-    cls = optimizers.find(optimizer, folder)
-    return {field.name for field in dataclasses.fields(cls.Options)}
 
 
 def _surroundings(spec: Spec) -> Surroundings:
@@ -114,8 +110,7 @@ def _surroundings(spec: Spec) -> Surroundings:
     A study that replays a landscape trains what the landscape did. One that chooses between
     algorithms has none: its hyperparameters have other names.
     """
-    folder = None if spec.path is None else Path(spec.path)
-    described = Surroundings(spec.search_space, (), spec.environment.id, folder=folder)
+    described = Surroundings(spec.search_space, (), spec.environment.id, folder=spec.folder)
     if spec.trainer is None:
         return described
     info = spec.info(spec.trainer)
@@ -125,7 +120,7 @@ def _surroundings(spec: Spec) -> Surroundings:
         says = "/" in name and not info.of_user
         return dataclasses.replace(described, algorithms=(algorithm_of(name),) if says else ())
     source = spec.trainer.kwargs.get("landscape")
-    replayed = None if source is None else find_landscape(str(source), folder=folder)
+    replayed = None if source is None else find_landscape(str(source), folder=spec.folder)
     if replayed is None or is_study(replayed):  # the trainer says what is wrong
         return described
     manifest = Manifest.read(replayed)

@@ -245,7 +245,7 @@ class Spec(sections.Section):
         Raises:
             InputError: it cannot be read, or its default configuration breaks a constraint.
         """
-        space = load_space(source, self._folder)
+        space = load_space(source, self.folder)
         # Constraints of shipped spaces use them: a rollout must fit between two evaluations.
         constants = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
         named = {*space.missing, *space.constants}
@@ -500,7 +500,8 @@ class Spec(sections.Section):
         return ", ".join(text for text, holds in reasons.items() if holds) or None
 
     @property
-    def _folder(self) -> Path | None:
+    def folder(self) -> Path | None:
+        """The folder of the study's files, None without one."""
         return Path(self.path) if self.path else None
 
     def changed(self, **sections: object) -> Self:
@@ -548,12 +549,8 @@ class Spec(sections.Section):
         if seeds:
             adaptive = optimizer == DEFAULT_WITH_PRIOR
             count = sections.ADAPTIVE_SEEDS if adaptive else sections.SeedsSection().tuning
-            rule = (
-                sections.EvaluationSection(seeds="adaptive")
-                if adaptive
-                else sections.EvaluationSection()
-            )
-            changes["evaluation"] = rule
+            rule = {"seeds": "adaptive"} if adaptive else {}
+            changes["evaluation"] = sections.EvaluationSection.model_validate(rule)
             changes["seeds"] = self.seeds.model_copy(update={"tuning": count})
         copy = self.changed(**changes)
         copy._unnamed = unnamed

@@ -161,7 +161,7 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
     """
     with _located(document):
         checks.check_names_and_places(spec)
-        checks.check_workers(spec)
+        checks.check_workers(spec, spec.executor.workers, "executor.workers")
         checks.check_tasks(spec)
         checks.check_seed_rule(spec)
         checks.check_evaluations(spec, data)
@@ -267,12 +267,10 @@ def _check_trainers(spec: Spec) -> None:
     Raises:
         InputError: a wrapper, an option or a policy cannot be built.
     """
-    folder = Path(spec.path) if spec.path else None
     for name, trainer in spec.trainers.items():
         loaded = from_folder(trainers.load, spec.path, trainer)
-        loaded.check(
-            spec.environment.resolve(), set(load_space(spec.parts[name].space, folder).names)
-        )
+        space = load_space(spec.parts[name].space, spec.folder)
+        loaded.check(spec.environment.resolve(), set(space.names))
 
 
 _KEY = re.compile(r"[\w.-]+")

@@ -380,7 +380,7 @@ class Tuner:
         # Only when all that was decided is handed out: what is decided follows from the order of
         # calls.
         if not self._ready:
-            with self._study.journal.batch():
+            with self._study.store.batch():
                 self._ready.extend(driver.advance())
         if self._ready:
             return self._hand_out(self._ready.popleft())

@@ -186,12 +186,6 @@ class FunctionRuns:
         self._to_close.close()
 
     def _check(self, name: str) -> None:
-        workers = self.spec.executor.workers or 1
-        if name == "in_process" and workers > 1:
-            raise InputError(
-                f"`in_process` runs one at a time, not {workers}: choose `threads` or `processes`",
-                key="executor",
-            )
         by_executor = name == "processes" and not self._takes_trial
         limited = executor_limits(self.spec) != executors.Limits()
         measured = PEAK_MEMORY in self.spec.stated_metrics
