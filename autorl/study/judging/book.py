@@ -248,16 +248,18 @@ def expected_gains(entries: Sequence[Entry]) -> dict[int, float]:
     trained again as the baseline, on seeds that were not chosen for it. Gains are posterior means
     given all edits that were judged (`autorl.statistics.noise`).
     """
-    longest: dict[str, Mapping[str, Any]] = {}
-    ended = [entry for entry in entries if entry.ended]
-    for entry in ended:
-        for side, summary in (entry.ended or {})["summaries"].items():
-            key = entry.begun[side]["key"]
-            longest[key] = max(longest.get(key, summary), summary, key=lambda of: int(of["runs"]))
+    summaries = [
+        (entry.begun[side]["key"], summary)
+        for entry in entries
+        if entry.ended
+        for side, summary in entry.ended["summaries"].items()
+    ]
+    # The longest of each key comes last, and stays.
+    longest = dict(sorted(summaries, key=lambda of: int(of[1]["runs"])))
     rows = {}
-    for entry in ended:
+    for entry in (entry for entry in entries if entry.ended):
         before, after = (longest[entry.begun[side]["key"]] for side in ("baseline", "edit"))
-        if before["mean"] is not None and after["mean"] is not None:
+        if None not in (before["mean"], after["mean"]):
             seeds = 1 / (1 / before["runs"] + 1 / after["runs"])
             variance = sum(of["spread"] ** 2 / of["runs"] for of in (before, after))
             rows[entry.number] = (after["mean"] - before["mean"], (variance * seeds) ** 0.5, seeds)
