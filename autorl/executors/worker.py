@@ -97,15 +97,16 @@ def run_segment(
 
     try:
         with _at_hand(segment) as local:
-            parent = local.parent
             # Compared just before it is read: a segment waits for hours in which files may change.
             # A checkpoint from a storage was compared when it was fetched.
-            if parent is not None and parent is segment.parent:
-                difference = damage(Path(parent.path), parent.files)
-                if difference is not None:
-                    return _damaged(segment, difference, begun)
+            for source in filter(segment.sources.__contains__, local.sources):
+                if (difference := damage(Path(source.path), source.files)) is not None:
+                    raise DamagedError(difference, source.segment)
             with ends_forked_children():
-                outcome = load(segment.trainer).train(local, report_here)
+                trainer = load(segment.trainer)
+                if local.second is not None:
+                    trainer.check_mean(segment.config.keys())
+                outcome = trainer.train(local, report_here)
             # From here on checkpoints fail, not the trainer.
             with reading(Path(local.folder)):
                 return _stamped(local, _uploaded(outcome, local))
@@ -127,7 +128,7 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
     elif isinstance(error, FloatingPointError):
         kind = Status.DIVERGED
     elif isinstance(error, DamagedError):
-        return _damaged(segment, text, begun)
+        return _damaged(segment, error, begun)
     elif isinstance(error, StorageError) or _is_of_our_disk(segment, error):
         text = f"{NO_STORAGE}: {text}"
         facts["preempted"] = True
@@ -173,8 +174,8 @@ def _peak_memory_mb() -> float:
 
 def _is_of_our_disk(segment: Segment, error: BaseException) -> bool:
     """Tell whether an error names a file of our checkpoints."""
-    parent = segment.parent.path if segment.parent else ""
-    places = [Path(place) for place in (segment.folder, segment.scratch, parent) if place]
+    read = [source.path for source in segment.sources]
+    places = [Path(place) for place in (segment.folder, segment.scratch, *read) if place]
     return any(
         any(is_below(cause.filename, place) for place in places)
         for cause in disk_errors(error)
@@ -182,15 +183,15 @@ def _is_of_our_disk(segment: Segment, error: BaseException) -> bool:
     )
 
 
-def _damaged(segment: Segment, difference: str, begun: float) -> Outcome:
-    """Return the outcome of a segment whose parent checkpoint is damaged.
+def _damaged(segment: Segment, error: DamagedError, begun: float) -> Outcome:
+    """Return the outcome of a segment that begins with a damaged checkpoint.
 
     The status is `LOST`, never a failure of the configuration, which has nothing to do with it.
     """
-    assert segment.parent is not None
-    message = f"checkpoint {segment.parent.segment} is damaged: {difference}"
+    difference, source = error.args
+    message = f"checkpoint {source} is damaged: {difference}"
     seconds = time.monotonic() - begun
-    return failure(segment, Status.LOST, message, seconds, damage=difference)
+    return failure(segment, Status.LOST, message, seconds, damage=difference, damaged=source)
 
 
 def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
@@ -269,24 +270,29 @@ def _text(error: BaseException) -> str:
 def _at_hand(segment: Segment) -> Iterator[Segment]:
     """Give the segment with folders of this machine while the block runs.
 
-    The parent comes from the read cache, and what is saved is uploaded when the training has ended.
+    Checkpoints it begins with come from the read cache, and what is saved is uploaded when the
+    training has ended.
 
     Raises:
-        DamagedError: its parent in the storage is not what was saved.
+        DamagedError: a checkpoint in the storage is not what was saved; says of which segment.
         StorageError: the storage does not answer, or cannot be used here.
     """
-    parent = segment.parent
     # A reference of the trainer's own may be a URL too: of that no hashes are known.
-    remote = parent is not None and is_url(parent.path) and bool(parent.files)
+    remote = [source for source in segment.sources if is_url(source.path) and source.files]
     if not segment.storage and not remote:
         yield segment
         return
     with ExitStack() as held:
-        if parent is not None and remote:
-            source = _remote_folder(parent.path)
-            with _cache_told():
-                folder = held.enter_context(CheckpointCache().reading(parent.files, source))
-            segment = replace(segment, parent=replace(parent, path=str(folder)))
+        for source in remote:
+            storage = _remote_folder(source.path)
+            try:
+                with _cache_told():
+                    folder = held.enter_context(CheckpointCache().reading(source.files, storage))
+            except DamagedError as error:
+                raise DamagedError(str(error), source.segment) from error
+            local = replace(source, path=str(folder))
+            name = "second" if source is segment.second else "parent"
+            segment = replace(segment, **{name: local})  # type: ignore[arg-type]
         if segment.storage:
             if segment.scratch and not Path(segment.scratch).parent.parent.is_dir():
                 # The driver's study is on another machine.

@@ -247,6 +247,7 @@ class BaseOptimizer(ABC, Generic[O]):
             place the initial configurations themselves and cannot be combined with `stop`.
         population_based: a proposal may resume another run's checkpoint (exploit): racing over
             seeds is impossible.
+        averages: a proposal may name a second agent, whose weights are averaged with the first's.
         learns: new configurations are meant to come from observed scores, after a start-up. Such an
             optimizer sets `Proposal.informed` where they do.
         reads_priors: draws configurations, or makes a model, by the priors of the space.
@@ -273,6 +274,7 @@ class BaseOptimizer(ABC, Generic[O]):
     done_text: ClassVar[str] = "has nothing more to propose"
     takes_enqueued: bool = True
     population_based: bool = False  # of an instance where it depends on the options
+    averages: bool = False
 
     def __init__(self, problem: Problem, options: O) -> None:
         self.problem = problem

@@ -1,7 +1,8 @@
 """Population-based training [1]: who copies whom, when, and what may change.
 
 A population of runs trains in generations of equal length. A member that is behind exploits one
-that is ahead: it resumes from the donor's checkpoint with the donor's whole configuration, and
+that is ahead: it resumes from the donor's checkpoint with the donor's whole configuration, or, by
+`exploit`, from the mean of its own weights and the donor's, as WARP [2] merges policies. It
 explores: each changeable hyperparameter is moved or drawn anew in the unit cube, valid and within
 its bounds always. Everybody else continues. A member that failed or stopped itself is replaced in
 the same way, by a clone of a survivor. Members are compared at equal steps.
@@ -29,6 +30,8 @@ populations scored 305 on tuning seeds, their schedules 175 on others, and those
 
 References:
     [1] Jaderberg et al., "Population based training of neural networks", 2017 (arXiv 1711.09846).
+    [2] Rame et al., "WARP: On the benefits of weight averaged rewarded policies", 2024 (arXiv
+        2406.16768).
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ from autorl.optimizers.hyperband import may_go_on, merit
 if TYPE_CHECKING:
     import numpy as np
 
+EXPLOITS = ("copy", "average", "slerp")
 MOVES = ("step", "factor", "ratio")
 MOST_MEMBERS = 64  # when the study's budget decides
 
@@ -83,6 +87,12 @@ class PBTOptions:
         "truncation: part of the population that is replaced, and part that is copied",
         minimum=0.0,
         maximum=0.5,
+    )
+    exploit: str = option(
+        "copy",
+        "what a member that is behind goes on from: a `copy` of the better agent; or one with the "
+        "`average` of both agents' weights, or their middle on the sphere (`slerp`, as in WARP)",
+        choices=EXPLOITS,
     )
     # The paper's rule: steps, which multiply a learning rate by ten, are not told apart from it on
     # three live tasks (`docs/optimizers.md`).
@@ -165,6 +175,7 @@ class Population(BaseOptimizer[O]):
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
+        self.averages = options.exploit != "copy"
         self.population, self.retrain = _sizes(problem.budget, options, self.members)
         _check(problem, self.population)
         self.steps = self.cuts(problem.horizon, options)
@@ -184,6 +195,9 @@ class Population(BaseOptimizer[O]):
         copying = "only failed members copy others"
         if ready:
             copying = f"members copy others from step {ready[0]} on"
+            if self.averages:
+                copying += f", with the {self.options.exploit} of both agents' weights, "
+                copying += "and test runs train both"
         members = counted(self.population, "member")
         lines = [f"{members} in {counted(len(self.steps), 'generation')}; {copying}"]
         if self.retrain:
@@ -290,14 +304,20 @@ class Population(BaseOptimizer[O]):
         facts = FrozenMap()
         if copy.explore:
             config, facts = self._explore(donor, generation, rng)
-            origin = f"exploit member {donor.proposal.member}"
+            how = "exploit"
         else:
             config = self._mixed(copy, rng)
-            origin = f"migrate from member {donor.proposal.member}"
+            how = "migrate from"
+        # A stream for each member: copies of one donor would otherwise have the same luck.
+        parent = Exploit(donor.id, stream=str(member))
+        # Whoever failed has no agent of its own.
+        if self.averages and current in ranked:
+            parent = replace(parent, second=current.id, mean=self.options.exploit)
+            how = f"{parent.mean} with"
+        origin = f"{how} member {donor.proposal.member}"
         return replace(
             self._segment(config, member, generation, origin, **facts),
-            # A stream for each member: copies of one donor would otherwise have the same luck.
-            parent=Exploit(donor.id, stream=str(member)),
+            parent=parent,
             provisional=self.retrain > 0,
             informed=True,
             changes=_changes(donor.proposal.config, config),

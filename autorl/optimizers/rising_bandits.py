@@ -141,6 +141,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         super().__init__(problem, options)
         self._arms = list(_arms(problem, options))
         self.population_based = any(arm.optimizer.population_based for arm in self._arms)
+        self.averages = any(arm.optimizer.averages for arm in self._arms)
         # An enqueued configuration has the meta of the proposal whose place it takes, and the
         # number of a bracket in there is one of the arm that was asked: another may have none.
         inner = [arm.optimizer for arm in self._arms]

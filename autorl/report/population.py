@@ -30,14 +30,12 @@ class Leg:
         row: of the proposal.
         member: the slot it fills.
         start: nominal step it begins at.
-        parent: whose agent it begins with; None: a new one.
-        donor: the member of another slot that it copies; None if it continues its own.
+        donor: the member of another slot that it exploits; None if it continues its own.
     """
 
     row: ProposalRow
     member: str
     start: int
-    parent: ProposalId | None
     donor: str | None
 
 
@@ -60,7 +58,7 @@ def legs_of(record: StudyRecord) -> list[Leg]:
             continue
         donor = None if charged.parent is None else members.get(charged.parent)
         copied = donor if donor != member else None
-        legs.append(Leg(rows[charged.proposal], member, charged.start, charged.parent, copied))
+        legs.append(Leg(rows[charged.proposal], member, charged.start, copied))
     return legs[:_MOST_LEGS]
 
 
@@ -104,11 +102,11 @@ def _lineage(legs: list[Leg], chain: set[ProposalId], unit: str) -> Chart:
         if leg.row.proposal in chain
         for step in (leg.start, leg.row.until)
     ]
-    lines = [Line.through("copy of another member", copied, muted=True)] if copied else []
+    lines = [Line.through("exploit of another member", copied, muted=True)] if copied else []
     lines.append(Line.through("the incumbent's way", way))
     text = (
-        "A row is a member of the population, a bar what it trained. A line between rows is a copy "
-        "of another member's weights and configuration."
+        "A row is a member of the population, a bar what it trained. A line between rows is an "
+        "exploit: a copy of another member, or the mean of its weights and one's own."
     )
     axes = (Axis(unit, limits=(0.0, None)), Axis("member", categories=tuple(names)))
     return Chart("Lineage", text, *axes, (bars, *lines))
@@ -116,12 +114,9 @@ def _lineage(legs: list[Leg], chain: set[ProposalId], unit: str) -> Chart:
 
 def _tip(leg: Leg) -> str:
     score = number(leg.row.score[0]) if leg.row.score else leg.row.status
-    how = f"copies member {leg.donor}" if leg.donor is not None else "goes on"
-    if leg.parent is None:
-        how = "begins"
     values = ", ".join(f"{name} {value_text(value)}" for name, value in leg.row.values.items())
     return (
-        f"member {leg.member}, proposal {leg.row.proposal} {how}\n"
+        f"member {leg.member}, proposal {leg.row.proposal}: {leg.row.origin}\n"
         f"steps {leg.start:,} to {leg.row.until:,}, tuning score {score}\n{values}"
     )
 

@@ -201,9 +201,8 @@ class Driver(Search):
         proposal = segment.id.proposal
         self.queue.touch([proposal])
         # Others of the same parent wait while its damaged checkpoint is read.
-        parent = self.lineage[proposal].resume_from
-        if self.work.damaged and parent is not None:
-            self.queue.touch([parent])
+        if self.work.damaged:
+            self.queue.touch(self.lineage[proposal].sources)
 
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """Return the step that the tuning seeds of a proposal choose.

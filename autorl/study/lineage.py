@@ -89,6 +89,20 @@ class Lineage:
             chain.append(before)
         return chain[::-1]
 
+    def ancestors(self, proposal: ProposalId) -> list[ProposalId]:
+        """List the proposals that make up a proposal's agent, itself the last.
+
+        They are its chain, and the chains of agents that were averaged with it on the way.
+        """
+        ancestors: set[ProposalId] = set()
+        unvisited = [proposal]
+        while unvisited:
+            link = unvisited.pop()
+            if link not in ancestors:
+                ancestors.add(link)
+                unvisited += self._proposals[link].sources
+        return sorted(ancestors)
+
     def path(
         self, proposal: ProposalId, end: int | None = None
     ) -> list[tuple[ProposalId, int | None]]:

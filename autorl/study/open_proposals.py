@@ -242,7 +242,7 @@ class Queue:
     """Items in the order they were added.
 
     Args:
-        chain: lists the proposals that are trained to reach one, itself the last.
+        chain: lists the proposals that one is made of, itself the last.
     """
 
     def __init__(self, chain: Callable[[ProposalId], Sequence[ProposalId]]) -> None:

@@ -135,5 +135,6 @@ class Retention:
 
     def _heads(self, proposals: Iterable[ProposalId], seeds: Collection[int]) -> set[SegmentId]:
         work = self._search.work
-        heads = (work.head(proposal, seed) for proposal in proposals for seed in seeds)
-        return {segment for segment in heads if segment is not None}
+        return set().union(
+            *(work.heads(proposal, seed) for proposal in proposals for seed in seeds)
+        )

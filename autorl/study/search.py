@@ -42,7 +42,7 @@ class Search:
         self.charges = Charges(self.lineage)
         self.usage = Usage(spec, self.lineage)
         self.work = Work(spec, journal, self.lineage, self.judge)
-        self.queue = Queue(self.lineage.chain)
+        self.queue = Queue(self.lineage.ancestors)
         self.costs: dict[ProposalId, float] = {}
         self.ended = False
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}

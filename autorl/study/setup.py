@@ -103,6 +103,10 @@ def _check(spec: Spec, load: Load) -> None:
     why = _NOT_OF_POPULATIONS.get(spec.evaluation.seeds)
     if why is not None and getattr(optimizer, "population_based", False):
         raise InputError(why.format(spec.optimizer.name), key="evaluation.seeds")
+    for algorithm, trainer in (
+        spec.trainers.items() if getattr(optimizer, "averages", False) else ()
+    ):
+        load(trainer).check_mean({name.removeprefix(f"{algorithm}.") for name in names})
     if spec.storage is not None:
         RemoteFolder(spec.storage)
         cache_bound()

@@ -16,6 +16,7 @@ from autorl.core.plain_text import LONGEST_MESSAGE, one_line, shortened
 from autorl.core.types import (
     AttemptKey,
     Checkpoint,
+    Exploit,
     Outcome,
     ProposalId,
     Report,
@@ -109,15 +110,14 @@ class Work:
         outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
         self.files.end(segment)
         if outcome.damage and segment.parent is not None:
-            self.damaged.add(segment.parent.segment, outcome.damage)
+            self.damaged.add(outcome.damaged or segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
         if outcome.status.failed and not self._fails(segment, outcome):
             return False
         for superseded in self.attempts.end_all(segment.id):
             self.files.end(superseded)
             self._superseded.append(superseded)
-        if segment.parent is not None:
-            self._regained.discard(segment.parent.segment)
+        self._regained.difference_update(source.segment for source in segment.sources)
         if segment.id in self._outcomes:
             self._regain(segment, outcome)
             self.files.remove_unnamed(segment.id)
@@ -241,12 +241,21 @@ class Work:
 
     # -- out: segments -----------------------------------------------------------------------------
 
-    def request(self, proposal: ProposalId, seed: int, end: int | None, role: SeedRole) -> None:
+    def request(
+        self,
+        proposal: ProposalId,
+        seed: int,
+        end: int | None,
+        role: SeedRole,
+        *,
+        whole: bool = True,
+    ) -> None:
         """Hand out the next segment of the chain to (proposal, seed).
 
         Nothing happens where it is out or nothing is left. The chain is trained to step `end`, its
         horizon unchanged; None: where the proposal ends. A segment whose parent saved nothing (its
-        trainer cannot) is trained from step 0, and the record says so.
+        trainer cannot) is trained from step 0, and the record says so. `whole` is False of an agent
+        that a segment goes on from, which is saved for it.
 
         Raises:
             StudyError: the checkpoint of another run, to go on from, is not there.
@@ -255,7 +264,8 @@ class Work:
         for place, (link, cut) in enumerate(path):
             outcome = self._outcomes.get(SegmentId(link, seed, cut))
             if outcome is None:
-                self._request_link(path[: place + 1], seed, role, last=link == path[-1][0])
+                last = whole and link == path[-1][0]
+                self._request_link(path[: place + 1], seed, role, last=last)
             if outcome is None or outcome.status is not Status.DONE:
                 return
 
@@ -280,24 +290,52 @@ class Work:
             return
         before = [SegmentId(earlier, seed, end) for earlier, end in path[-2:-1]]
         parent = self._outcomes[before[0]] if before else None
-        if parent is not None and not self._available(parent.segment) and self._changed(link, seed):
-            if parent.segment in self.damaged.unmoved:
-                return  # a running segment reads what lies there
-            if again or parent.segment in self.saved:
-                self._request_link(path[:-1], seed, role, last=False, again=True)
-                return
+        sources = [path[:-1]] if before and not self._lineage.unchanged(link) else []
+        if second := self._second(link, seed):
+            sources.append(self._lineage.path(second.proposal))
+        # All are asked for, not the first alone: they are trained beside each other.
+        if not all([self._readable(source, seed, role, again=again) for source in sources]):
+            return
         if again:
             say(TRAINED_AGAIN.format(segment=name))
         self._hand_out(self._segment(link, seed, role, parent, cut, last=last))
 
-    def _changed(self, proposal: ProposalId, seed: int) -> bool:
-        """Say whether a chain cannot be trained in one piece.
+    def _second(self, proposal: ProposalId, seed: int) -> SegmentId | None:
+        """Return the second segment whose agent (proposal, seed) begins with.
 
-        It is the chain that leads to (proposal, seed).
+        None: it begins with one, or the second failed, as it may on a test seed.
         """
-        if len(self._lineage.schedule(proposal)) > 1:
+        for second in self._lineage[proposal].sources[1:]:
+            *_, end = self._walk(second, seed, None)
+            if end is None or end.status is Status.DONE:
+                return SegmentId(second, seed)
+        return None
+
+    def _readable(
+        self,
+        path: Sequence[tuple[ProposalId, int | None]],
+        seed: int,
+        role: SeedRole,
+        *,
+        again: bool,
+    ) -> bool:
+        """Say whether the checkpoint at the end of a path is there.
+
+        It is trained again if it is gone, and counts as there if it was never saved.
+        """
+        link, cut = path[-1]
+        source = SegmentId(link, seed, cut)
+        if self._available(source):
             return True
-        return self._lineage.fork(proposal, seed) is not None
+        if source not in self._outcomes:
+            self.request(link, seed, cut, role, whole=False)
+        elif source in self.damaged.unmoved:
+            pass  # a running segment reads what lies there
+        elif again or source in self.saved:
+            self._request_link(path, seed, role, last=False, again=True)
+        else:
+            return True  # it was never saved: `_segment` says so
+        return False
 
     def drain(self) -> list[Segment]:
         """Return the segments handed out since the last call."""
@@ -350,14 +388,18 @@ class Work:
         begin = self._lineage.start(proposal)
         until = self._lineage[proposal].until if cut is None else cut
         name = SegmentId(proposal, seed, cut)
-        if parent is not None and not self._available(parent.segment):
-            if self._changed(proposal, seed):
-                raise StudyError(
-                    f"segment {name} continues {parent.segment}, which has no checkpoint (any more)"
-                )
+        second = self._second(proposal, seed)
+        sources = (parent.segment if parent else None, second)
+        gone = [source for source in sources if source and not self._available(source)]
+        if gone and not self._lineage.unchanged(proposal):
+            raise StudyError(
+                f"segment {name} continues {gone[0]}, which has no checkpoint (any more)"
+            )
+        if gone:
             # One configuration all along: training it again from the start gives the same.
             parent = None
             begin = 0
+        exploit = self._lineage[proposal].parent
         save = self._wants_checkpoint(proposal, role) or not last
         checkpoint = None if parent is None else self.saved[parent.segment]
         start = 0 if parent is None else parent.reached
@@ -369,6 +411,8 @@ class Work:
             seed=training_seed,
             role=role,
             parent=checkpoint,
+            second=self.saved[second] if second else None,
+            mean=exploit.mean if isinstance(exploit, Exploit) else "",
             start=start,
             until=until,
             horizon=self._spec.fidelity.steps,
@@ -474,6 +518,13 @@ class Work:
         link, cut = self._lineage.path(proposal, end)[-1]
         return SegmentId(link, seed, cut)
 
+    def heads(self, proposal: ProposalId, seed: int) -> set[SegmentId]:
+        """Return the segments that (proposal, seed) goes on from, or ends with."""
+        head = self.head(proposal, seed)
+        second = self._second(proposal, seed)
+        trained = SegmentId(proposal, seed) in self._outcomes
+        return {segment for segment in (head, None if trained else second) if segment}
+
     def head(self, proposal: ProposalId, seed: int) -> SegmentId | None:
         """Return the last trained segment of the chain to (proposal, seed).
 
@@ -499,9 +550,9 @@ class Work:
         self._store.when_durable(lambda: remove_own(self._store, paths))
 
     def _parents_in_flight(self) -> set[SegmentId]:
-        """Return the segments whose checkpoints running segments continue."""
+        """Return the segments whose checkpoints running segments begin with."""
         running = self.in_flight.values()
-        return {segment.parent.segment for segment in running if segment.parent is not None}
+        return {source.segment for segment in running for source in segment.sources}
 
     def sweep(self) -> None:
         """Remove what a kill left.

@@ -414,7 +414,7 @@ class OptimizerConformance:
         proposed: set[ProposalId] = set()
         for event in self.run(space, lag=3, fail=some_fail).events:
             if isinstance(event, Proposed):
-                assert event.proposal.resume_from in resumable | {None}
+                assert resumable.issuperset(event.proposal.sources)
                 proposed.add(event.id)
             optimizer.observe(event)
             resumable = set(optimizer.keeps())  # other checkpoints are collected

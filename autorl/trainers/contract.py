@@ -190,6 +190,11 @@ class Trainer:
         `choices`: the hyperparameters of its space and the values each can take, none for a number.
         """
 
+    def check_mean(self, hyperparameters: Collection[str]) -> None:
+        """Raise `InputError` if weights of two agents cannot be averaged (`Segment.second`)."""
+        message = "this trainer makes no mean of two agents: expected copy"
+        raise InputError(message, key="optimizer.exploit")
+
     def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:
         """Raise `InputError` if one of these seeds cannot be trained with."""
 

@@ -44,7 +44,7 @@ from autorl.core.types import (
 )
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.options import Amount, Count, Number, Positive, read_options
-from autorl.trainers.saved_state import load_parent, save
+from autorl.trainers.saved_state import load, load_parent, save
 from autorl.trainers.shared import Course, check_names, check_rollout, check_start
 
 KINDS = ("crash", "nan", "hang", "memory", "stop")
@@ -195,6 +195,9 @@ class Synthetic(Trainer):
                 self.optimum, set(hyperparameters), "hyperparameter", "trainer.kwargs.optimum"
             )
 
+    def check_mean(self, hyperparameters: Collection[str]) -> None:
+        """Take every mean: an agent is one number."""
+
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return ("eval_return", "eval_return_std", "eval_length")
 
@@ -211,6 +214,8 @@ class Synthetic(Trainer):
         check_rollout({"rollout": self.rollout}, segment)
         saved = load_parent(segment, "synthetic", segment.config, self.changes)
         skill = int(saved["skill"]) if saved is not None else 0
+        if segment.second is not None:
+            skill = (skill + int(load(segment.second, "synthetic")["skill"])) // 2
         lose_worker_once(self.lost_once, segment)
         time.sleep(self.seconds)
         kind, fails_at = self._failure(segment) or ("", math.inf)

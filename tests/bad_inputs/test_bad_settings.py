@@ -59,6 +59,8 @@ CASES = [
     (ENGINE, "constraints", [{"metric": "peak_memory", "max": 5}], "did you mean 'peak_memory_mb'?"),
     (ENGINE, "resources", {"gpu": 1}, "resources.gpu: population/ppo trains on the CPU alone"),
     (ENGINE, "optimizer", {"name": "mf_pbt", "frequencies": [2, 5]}, "whole numbers, ascending from 1"),
+    (ENGINE, "optimizer", {"name": "pbt", "exploit": "average"},
+     "optimizer.exploit: this trainer makes no mean of two agents: expected copy"),
     (ENGINE, "optimizer", {"name": "optuna", "sampler": "json:JSONDecoder"}, "is no subclass of optuna."),
     (SB3, "trainer.kwargs", {"algorithm_class": "json:JSONDecoder"}, "is no subclass of stable_baselines3"),
     (SB3, "trainer.kwargs", {"device": "cuda"}, "`cuda` is for segments with a GPU: add `resources: {gpu"),

@@ -54,6 +54,15 @@ def test_bottom_quarter_copies_top_quarter_and_the_rest_continues():
             assert answer.config == donor.config
 
 
+@pytest.mark.parametrize("mean", ["average", "slerp"])
+def test_a_mean_names_the_members_own_agent_unless_that_failed(mean):
+    ours, failed, *ahead = generation(started([0.0, None, 9.0, 8.0], exploit=mean, quantile=0.5), 4)
+    assert ours.parent == Exploit(ours.resume_from, "0", second=0, mean=mean)
+    assert failed.parent == Exploit(failed.resume_from, "1")
+    assert ours.origin == f"{mean} with member {ours.resume_from}"
+    assert [answer.sources for answer in ahead] == [(2,), (3,)]
+
+
 def test_before_the_population_is_ready_only_failed_members_are_replaced():
     """After a tenth or two of a run rankings say little about its end; whoever leads then must not take over."""
     optimizer = started([0.0, 3.0, None, 4.0, 5.0, 1.0, 8.0, 2.0], ready=0.5)

@@ -126,17 +126,17 @@ def test_a_population_is_drawn_with_every_part_and_every_copy(population):
     legs = legs_of(population.record)
     assert {leg.member for leg in legs} == {"0", "1", "2", "3"}
     parents = {row.proposal: row.parent for row in population.record.tables.charged()}
-    assert all(leg.parent == parents[leg.row.proposal] for leg in legs)
     members = {leg.row.proposal: leg.member for leg in legs}
     for leg in legs:
-        copied = leg.parent is not None and members[leg.parent] != leg.member
+        parent = parents[leg.row.proposal]
+        copied = parent is not None and members[parent] != leg.member
         assert (leg.donor is not None) == copied
     best = population.result().incumbent.proposal
     lineage = population_blocks(population.record, best)[0].chart
     bars, *lines = lineage.marks
     assert len(bars.names) == len(legs)
     # A copy has two points and a gap.
-    copies = [len(line.x) // 3 for line in lines if line.label.startswith("copy")]
+    copies = [len(line.x) // 3 for line in lines if line.label.startswith("exploit")]
     assert sum(copies) == sum(leg.donor is not None for leg in legs) > 0
     for leg, row, value in zip(legs, bars.rows, bars.values, strict=True):
         assert lineage.y.categories[int(row)] == leg.member

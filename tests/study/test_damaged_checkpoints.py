@@ -180,10 +180,12 @@ PBT = {
 
 @pytest.mark.parametrize("events", [34, 50])
 @pytest.mark.parametrize("damage", [flip, shutil.rmtree])
-def test_populations_train_again_what_was_damaged(tmp_path, capsys, damage, events):
+@pytest.mark.parametrize("exploit", ["copy", "average"])
+def test_populations_train_again_what_was_damaged(tmp_path, capsys, damage, events, exploit):
     """Members copy each other's agents and change their configurations: no run can begin anew at step 0."""
-    run_small(tmp_path / "whole", **PBT)
-    folders = list(interrupted(tmp_path / "damaged", events, **PBT).iterdir())
+    changes = {**PBT, "optimizer": {**PBT["optimizer"], "exploit": exploit}}
+    run_small(tmp_path / "whole", **changes)
+    folders = list(interrupted(tmp_path / "damaged", events, **changes).iterdir())
     assert len(folders) >= 4
     for folder in folders:
         damage(folder)

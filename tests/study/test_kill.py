@@ -117,6 +117,7 @@ STUDIES = {  # (stride, keys of the study file)
         EIGHTH,
         {**PBT, "budget": {"runs": 12}, "optimizer": {**PBT["optimizer"], "retrain": 2}},
     ),
+    "pbt average": (THIRD, {**PBT, "optimizer": {**PBT["optimizer"], "exploit": "average"}}),
     "pbt asynchronous": (EVERY, {**PBT, "optimizer": {**PBT["optimizer"], "synchronous": False}}),
     "pb2": (EVERY, {**PBT, "optimizer": {**PBT["optimizer"], "name": "pb2"}}),
 }

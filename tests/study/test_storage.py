@@ -27,7 +27,7 @@ from autorl.study.folder.safety import backup, verify
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
 TPE = {"optimizer": {"name": "tpe", "startup": 3}, "budget": {"runs": 12}}
 PBT = {
-    "optimizer": {"name": "pbt", "population": 4, "generations": 3},
+    "optimizer": {"name": "pbt", "population": 4, "generations": 3, "exploit": "average"},
     "budget": {"runs": 8},
     "parallelism": 4,
 }

@@ -14,8 +14,8 @@ from test_trl_contract import task as task_of_contract
 
 from autorl.core.types import InputError
 from autorl.trainers import load
+from autorl.trainers.language.merging import merged, slerp
 from autorl.trainers.language.models import load_policy
-from autorl.trainers.rlhf.merge import merged, slerp
 
 task = task_of_contract
 A, B, C = (

@@ -21,6 +21,7 @@ from autorl.trainers.trl.methods import _EXPERIMENTAL, _NO_TASK_HAS, STABLE, ava
 from autorl.trainers.trl.settings import Settings
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
+MOVING = {"sync_ref_model": True}
 
 
 def study(trainer="trl/rloo", task="letters-goldproxy", space=RATE, kwargs=None, **more):
@@ -139,6 +140,13 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
         ("rloo", {"bf16": True}, "bf16 is for a GPU"),
         ("rloo", {"num_generations": 1}, "num_generations: .* at least 2 generations per prompt"),
         ("rloo", {"beta": "large"}, "trainer.kwargs.beta: expected a number, got 'large'"),
+        (
+            "dpo",
+            MOVING | {"lora": {"r": 2}},
+            "cannot move with an adapter, whose frozen base it is",
+        ),
+        ("grpo", MOVING, "trainer.kwargs.sync_ref_model: .* with a beta of 0, which needs none"),
+        ("dpo", MOVING | {"precompute_ref_log_probs": True}, "cannot move with precompute_ref_log"),
         ("dpo", {"loss_type": "robust", "label_smoothing": 0.5}, "label_smoothing: robust needs"),
         ("dpo", {"sft_weight": 0.5}, "kwargs.sft_weight: the loss 'sigmoid' does not .* but sft$"),
         (
@@ -331,6 +339,14 @@ def test_a_choice_that_is_only_wrong_beside_others_is_judged_beside_those_of_its
     expect_error(r"num_generations: .* \(32\) must be divisible .* \(3\)", study, space=space)
     rules = {"constraints": ["per_device_train_batch_size % num_generations == 0"]}
     study(space={"hyperparameters": space, **rules})
+
+
+def test_adapters_have_no_mean():
+    space = {"learning_rate": RATE["learning_rate"] | {"changeable": True}}
+    averaging = {"optimizer": {"name": "pbt", "exploit": "slerp"}, "budget": {"runs": 12}}
+    with pytest.raises(InputError, match=r"lora\.r: a mean of .* expected copy$") as error:
+        study("trl/rloo", space=space, kwargs={"lora": {"r": 2}}, **averaging)
+    assert error.value.key == "optimizer.exploit"
 
 
 @pytest.mark.parametrize("name", ["fsdp", "fsdp_config", "parallelism_config"])

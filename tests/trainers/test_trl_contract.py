@@ -47,7 +47,7 @@ INSIDE = {
     "state": ("global_step", "log_history"),
     "args": (
         *("learning_rate", "weight_decay", "adam_epsilon", "adam_beta1", "adam_beta2"),
-        *("device", "output_dir", "process_index"),
+        *("device", "output_dir", "process_index", "should_save", "save_only_model"),
     ),
 }
 """Of what a trainer has."""

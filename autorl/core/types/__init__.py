@@ -282,6 +282,8 @@ class Segment:
         seed, role: every random stream is a function of them (`autorl.core.seeds`), never of the
             configuration.
         parent: the checkpoint to continue from; None = from scratch, and then `start` is 0.
+        second: another checkpoint, whose weights are averaged with the parent's before training.
+        mean: of the weights, `average` or `slerp`; "" without `second`.
         start: the step the parent really reached; a rollout may end before the nominal cut.
         until: the nominal last step; the trainer goes to `align(config, until)` and says so in
             `Outcome.reached`.
@@ -313,6 +315,8 @@ class Segment:
     seed: int
     role: SeedRole
     parent: Checkpoint | None = None
+    second: Checkpoint | None = None
+    mean: str = ""
     start: int = 0
     until: int
     horizon: int
@@ -333,6 +337,11 @@ class Segment:
     def key(self) -> AttemptKey:
         """The attempt, among all that run."""
         return self.id, self.fence
+
+    @property
+    def sources(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints that it begins with."""
+        return tuple(source for source in (self.parent, self.second) if source is not None)
 
 
 @dataclass(frozen=True)
@@ -414,9 +423,10 @@ class Outcome:
         message: for failures, the last line of the error; the whole traceback is in the segment's
             log.
         unlogged: the run failed because it never logged a metric the study needs.
-        damage: what of its parent checkpoint differs from what was saved. Nothing was trained then,
-            the status is `LOST`, and the driver goes on as if the checkpoint were gone. Empty:
-            nothing does.
+        damage: what of a checkpoint it begins with differs from what was saved. Nothing was trained
+            then, the status is `LOST`, and the driver goes on as if the checkpoint were gone.
+            Empty: nothing does.
+        damaged: the segment that wrote that checkpoint; None: the parent.
         fence: of the attempt that brought it, stamped by the worker.
         host: machine the worker was on; "" = the driver's own.
         preempted: of `LOST` alone: the host is gone or was told to go, or its disk fails, which
@@ -435,6 +445,7 @@ class Outcome:
     message: str = ""
     unlogged: bool = False
     damage: str = ""
+    damaged: SegmentId | None = None
     fence: Fence = Fence()
     host: str = ""
     preempted: bool = False
@@ -458,17 +469,22 @@ class Continue:
 
 @dataclass(frozen=True)
 class Exploit:
-    """Take over a copy of another proposal's agent.
+    """Take over a copy of another proposal's agent, or average with it.
 
     The run goes on with other random streams.
 
     Attributes:
         stream: what the streams are derived from, beside the seed and the step. Proposals with one
             stream that start at one step have the same streams: they stay paired.
+        second: the proposal whose weights are averaged with the copy's: the member's former one.
+            All else is the copy's. None: nothing is averaged.
+        mean: of the weights, `average` or `slerp`; "" without `second`.
     """
 
     proposal: ProposalId
     stream: str
+    second: ProposalId | None = None
+    mean: str = ""
 
 
 @dataclass(frozen=True)
@@ -529,6 +545,12 @@ class Proposal:
     def resume_from(self) -> ProposalId | None:
         """The proposal whose checkpoint is resumed, None from scratch."""
         return None if self.parent is None else self.parent.proposal
+
+    @property
+    def sources(self) -> tuple[ProposalId, ...]:
+        """The proposals whose agents it begins with."""
+        second = self.parent.second if isinstance(self.parent, Exploit) else None
+        return tuple(number for number in (self.resume_from, second) if number is not None)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 A proposal's chain is trained from scratch, or a study file is made of the schedule it amounts to. A
 chain that is trained again on one of its own seeds has the same segments, configurations and random
-streams (those of exploits are functions of seed, member and step), so it gives the recorded curve
-to the last bit. On any other seed it is the same schedule on other luck.
+streams (those of exploits are functions of seed, member and step), and the chains of agents that
+were averaged with it are trained beside it: the chain gives the recorded curve to the last bit. On
+any other seed it is the same schedule on other luck.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def retrain(
     trained_seeds = tuple(seeds)
     with closing(Store.in_memory()) as store:
         work = Work(spec, Journal(store), lineage, spec.judge())
-        for link in lineage.chain(proposal):
+        for link in lineage.ancestors(proposal):
             config_hash = spec.search_space.config_hash(lineage[link].config)
             # The table of runs takes the configuration from that of proposals.
             store.append(ProposalMade(Proposed(link, lineage[link]), config_hash))

@@ -13,9 +13,15 @@ import torch
 
 from autorl.core.seeds import evaluation_seeds
 from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, Status
-from autorl.store.checkpoints import MODEL_ONLY
+from autorl.store.checkpoints import MODEL_ONLY, reading
 from autorl.trainers._streams import preserved
-from autorl.trainers.language.models import load_policy, load_tokenizer, weights_hash
+from autorl.trainers.language.merging import all_merged
+from autorl.trainers.language.models import (
+    load_policy,
+    load_reward_model,
+    load_tokenizer,
+    weights_hash,
+)
 from autorl.trainers.language.passes import bounded, reference_of
 from autorl.trainers.language.policy_metrics import (
     measure,
@@ -105,6 +111,25 @@ class LanguageRun(Course):
     @property
     def policy(self) -> Any:
         raise NotImplementedError
+
+    def average(self) -> None:
+        """Average the policy with the second of its segment, if any.
+
+        Policies are merged by their differences to the one they began with, reward models, which
+        began with a head of chance, by their weights.
+        """
+        segment = self.segment
+        if segment.second is None:
+            return
+        place = Path(segment.second.path)
+        load: Any = load_policy if self.trainer.policies else load_reward_model
+        weights = {name: weight.cpu() for name, weight in self.policy.state_dict().items()}
+        start = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        with preserved(), reading(place):
+            second = load(place).state_dict()
+            if self.trainer.policies:
+                start = load_policy(self.built.reference).state_dict()
+        self.policy.load_state_dict(all_merged(start, [second, weights], method=segment.mean))
 
     def align(self, step: int) -> int:
         """Return the step training reaches for a nominal one."""

@@ -37,6 +37,7 @@ class PPORun(LanguageRun):
         self.ppo = _Counting(self.built, without(values), seed, segment.horizon, self.reward, steps)
         if self.state is not None:
             self.ppo.load(self.state["ppo"], fork=segment.fork)
+            self.average()
 
     @property
     def policy(self) -> Any:

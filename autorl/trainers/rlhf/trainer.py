@@ -228,6 +228,16 @@ class RLHFTrainer(Trainer):
         with self._named(config):
             self.check_values(config)
 
+    def check_mean(self, hyperparameters: Collection[str]) -> None:
+        for name in sorted({*hyperparameters, *self.defaults}):
+            if name.startswith("lora."):
+                reason = "a mean of the matrices of adapters is no adapter of the mean"
+            elif name == "deepspeed":
+                reason = "DeepSpeed trains a copy of the weights"
+            else:
+                continue
+            raise InputError(f"{name}: {reason}: expected copy", key="optimizer.exploit")
+
     def check_values(self, config: Config) -> None:
         """Raise `InputError` if no run of a configuration could train."""
         raise NotImplementedError

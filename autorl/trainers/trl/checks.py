@@ -72,9 +72,23 @@ def check_values(method: Method, own: Mapping[str, object], config: Mapping[str,
         warnings.simplefilter("ignore", FutureWarning)
         # transformers starts CUDA for them, and the GPU is for the segments
         arguments = settings.arguments(0, 1, "unused", 1, cuda=False)
+        _check_anchor(settings.values, arguments)
         # a subclass may know other texts
         if not method.subclass:
             _check_named(method, arguments, settings.values)
+
+
+def _check_anchor(values: Collection[str], arguments: Any) -> None:
+    """Raise `InputError` where the reference policy is to move and cannot."""
+    fixed = {
+        "an adapter, whose frozen base it is": lora.NAMES.intersection(values),
+        "precompute_ref_log_probs": getattr(arguments, "precompute_ref_log_probs", False),
+        "a beta of 0, which needs none": getattr(arguments, "beta", None) == 0,
+    }
+    for reason, holds in fixed.items():
+        if holds and getattr(arguments, "sync_ref_model", False):
+            message = f"the reference policy cannot move with {reason}"
+            raise InputError(message, key="sync_ref_model")
 
 
 def _check_named(method: Method, arguments: Any, values: Collection[str]) -> None:

@@ -53,8 +53,10 @@ _OPTIMIZER = (
     *("adam_beta1", "adam_beta2", "adam_epsilon"),
 )
 """What is set on the restored optimizer."""
+_ANCHOR = ("ref_model_mixup_alpha", "ref_model_sync_steps")
 _LOSS: Mapping[str, tuple[str, ...]] = {
     "prompts": (
+        *_ANCHOR,
         *("beta", "epsilon", "epsilon_high", "max_ratio", "delta", "loss_type"),
         *("importance_sampling_level",),
         *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
@@ -63,10 +65,11 @@ _LOSS: Mapping[str, tuple[str, ...]] = {
         *("mask_truncated_completions", "missing_eos_penalty"),
     ),
     "pairs": (
+        *_ANCHOR,
         *("beta", "loss_type", "label_smoothing", "sft_weight", "ld_alpha", "use_weighting"),
         *("f_divergence_type", "simpo_gamma", "gamma_ratio", "cpo_alpha", "discopop_tau"),
     ),
-    "unpaired": ("beta", "loss_type", "desirable_weight", "undesirable_weight"),
+    "unpaired": (*_ANCHOR, "beta", "loss_type", "desirable_weight", "undesirable_weight"),
     "completions": ("loss_type",),
     "ranking": ("center_rewards_coefficient",),
 }

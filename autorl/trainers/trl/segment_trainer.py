@@ -50,6 +50,9 @@ _READERS: Mapping[str, str] = {
 }
 """Where TRL turns prompts into tokens by a rule of its own, by method."""
 
+_ANCHOR = "anchor"
+"""The folder of a checkpoint that has the reference policy, where that moves (`sync_ref_model`)."""
+
 datasets.disable_progress_bars()
 
 
@@ -201,12 +204,18 @@ class TRLRun(LanguageRun, TrainerCallback):  # type: ignore[misc]
             message = f"{limit} leaves none of the {rows} rows to train on"
             raise InputError(message, key="max_length")
         _check_reference(self.trl, self.reference_hash, method)
+        parent = self.segment.parent
+        if parent is not None and _moves_reference(arguments):
+            with reading(Path(parent.path)):
+                anchor = load_policy(Path(parent.path) / _ANCHOR).state_dict()
+            self.trl.accelerator.unwrap_model(self.trl.ref_model).load_state_dict(anchor)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:
         self.begun = True
         # ZeRO-3 leaves each process no weights but in a layer's pass
         if not all(weight.numel() for weight in self.policy.parameters()):
             raise InputError("a segment evaluates a whole policy in one process", key="deepspeed")
+        self.average()
         control.should_training_stop |= self.evaluate(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **rest: object) -> None:
@@ -297,6 +306,7 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
         def _save_checkpoint(self, *arguments: object, **named: object) -> None:
             with written(Path(self.args.output_dir)):
                 super()._save_checkpoint(*arguments, **named)
+                _save_anchor(self)
 
         def _get_per_token_logps_and_entropies(self, *arguments: object, **named: object) -> Any:
             result = super()._get_per_token_logps_and_entropies(*arguments, **named)
@@ -323,6 +333,20 @@ def _segmented(trainer_class: Any, method: Method, reward: CountedReward, fork: 
     if reader := _READERS.get(method.name):
         setattr(Segmented, reader, _as_evaluated(getattr(trainer_class, reader)))
     return Segmented
+
+
+def _moves_reference(arguments: TrainingArguments) -> bool:
+    """Whether the reference policy follows the policy, as in WARP and TR-DPO."""
+    return bool(vars(arguments).get("sync_ref_model"))
+
+
+def _save_anchor(trainer: Any) -> None:
+    """Save a reference policy that moves in the checkpoint."""
+    arguments = trainer.args
+    saves = arguments.should_save and not arguments.save_only_model
+    if saves and _moves_reference(arguments):
+        place = Path(arguments.output_dir, f"checkpoint-{trainer.state.global_step}")
+        trainer.accelerator.unwrap_model(trainer.ref_model).save_pretrained(place / _ANCHOR)
 
 
 def _together(reward: CountedReward) -> Callable[..., list[float]]:
