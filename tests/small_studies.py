@@ -29,3 +29,24 @@ OF_MIXED = {
     "parallelism": 3,
     "test": {"top": 2},
 }
+RECORDED = {
+    "configurations": "*",
+    "proposals": "*",
+    "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
+    "environment_steps",
+    "reports": "*",
+    # The name of a checkpoint says in which session it was written.
+    "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
+    "notes, message, checkpoint IS NOT NULL",
+    "reductions": "*",
+    "tests": "*",
+}
+"""What a study records, by table, except seconds."""
+
+
+def recorded(query, columns=RECORDED) -> dict[str, list[tuple]]:
+    """Sorted rows of a study's tables, which `query` takes SQL for."""
+    return {
+        name: sorted(query(f"SELECT {what} FROM {name}"), key=repr)
+        for name, what in columns.items()
+    }

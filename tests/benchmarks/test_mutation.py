@@ -1,8 +1,5 @@
 """Mutants of `benchmarks/mutation.py`: which expressions change, and how."""
 
-import json
-
-import lines_of_tests
 import mutation
 import pytest
 
@@ -57,15 +54,3 @@ def test_the_mutant_is_what_is_compiled(tmp_path):
         exec(mutation.compiled(mutant), namespace)
         values.append((namespace["value"], namespace["other"]))
     assert values == [(6, 1), (6, 1), (-1, 1), (5, 2), (5, 0), (5, 9)]
-
-
-def test_the_quickest_tests_of_a_line_come_first_as_far_as_the_time_goes(tmp_path):
-    ran = {"autorl/a.py": {"1": ["fast", "slow"], "2": ["middle"], "3": ["elsewhere"]}}
-    seconds = {"fast": 1.0, "middle": 2.0, "slow": 9.0, "elsewhere": 0.0}
-    (tmp_path / "lines-1.json").write_text(json.dumps({"tests_of": ran, "seconds": seconds}))
-    lines = lines_of_tests.TestLines(tmp_path)
-    assert lines.tests_of("autorl/a.py", 1, 2, 100) == ["fast", "middle", "slow"]
-    assert lines.tests_of("autorl/a.py", 1, 2, 3) == ["fast", "middle"]
-    assert lines.tests_of("autorl/b.py", 1, 2, 100) == []
-    with pytest.raises(SystemExit, match="no lines-"):
-        lines_of_tests.TestLines(tmp_path / "nothing")

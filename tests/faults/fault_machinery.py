@@ -23,10 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks import it, too
+
 import fault_errnos
 import fault_files
 import psutil
 from fault_studies import KINDS, WORKERS, write_study
+from small_studies import RECORDED, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("kills", "faults", "errnos", "signals")
@@ -37,18 +40,6 @@ STOPS = 20  # tries to kill a study on its way: on a loaded machine it may be ov
 MARKER = (
     "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
 )
-_STRICT = {
-    "configurations": "*",
-    "proposals": "*",
-    "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
-    "environment_steps",
-    "reports": "*",
-    # The name of a checkpoint says in which session it was written.
-    "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
-    "notes, message, checkpoint IS NOT NULL",
-    "reductions": "*",
-    "tests": "*",
-}
 _RESULTS = {
     "configurations": "*",
     "proposals": "proposal, config_id, until, resume_from, member, origin, status, score, n_seeds",
@@ -228,12 +219,8 @@ def events(study: Path) -> int:
 
 def tables(study: Path, *, strict: bool) -> Tables:
     """The study's tables, sorted; `strict` compares what it cost and which segments trained it too."""
-    columns = _STRICT if strict else _RESULTS
     with closing(sqlite3.connect(study / "study.sqlite")) as connection:
-        return {
-            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr)
-            for name, what in columns.items()
-        }
+        return recorded(connection.execute, RECORDED if strict else _RESULTS)
 
 
 def wait_for_events(session: Session, study: Path, count: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from study_support import recorded
+from small_studies import recorded
 
 import autorl.study.study as study_module
 from autorl.core.types import (

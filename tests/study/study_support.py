@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from small_studies import OF_MIXED, TRAINER
+from small_studies import OF_MIXED, TRAINER, recorded
 
 from autorl.study import Study
 from autorl.study.spec import load_spec
@@ -93,25 +93,6 @@ def checkpoint_of(folder: Path, segment: str) -> Path:
     """The one checkpoint of a segment in the folder of a study."""
     (path,) = (folder / "checkpoints").glob(f"{segment}-*")
     return path
-
-
-def recorded(query) -> dict[str, list[tuple]]:
-    """Records of a study except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
-    columns = {
-        "configurations": "*",
-        "proposals": "*",
-        "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
-        "environment_steps",
-        "reports": "*",
-        "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
-        "notes, message, checkpoint IS NOT NULL",
-        "reductions": "*",
-        "tests": "*",
-    }
-    return {
-        name: sorted(query(f"SELECT {what} FROM {name}"), key=repr)
-        for name, what in columns.items()
-    }
 
 
 def table(folder: Path) -> dict[str, list[tuple]]:

@@ -12,11 +12,8 @@ from safetensors.torch import load_file
 from segments import segment, train
 from test_trl_contract import task as task_of_contract
 
-from autorl.study import Study
-from autorl.study.spec import load_spec
 from autorl.trainers.language.merging import slerp
 from autorl.trainers.language.models import load_policy
-from autorl.trainers.rlhf.evaluations import LanguageRun
 
 task = task_of_contract
 SMALL = {"per_device_train_batch_size": 8, "guard": 0}
@@ -57,34 +54,6 @@ def test_training_begins_with_the_mean_of_both_weights(name, task, tmp_path):
     by_hand = mean(method, task, weights(own), weights(other))
     assert equal(weights(end), by_hand)
     assert not equal(by_hand, weights(other))
-
-
-def test_a_population_goes_on_from_means(task, monkeypatch, tmp_path):
-    begun = {}
-    average = LanguageRun.average
-
-    def listening(run):
-        average(run)
-        begun[run.segment.id] = {key: one.clone() for key, one in run.policy.state_dict().items()}
-
-    monkeypatch.setattr(LanguageRun, "average", listening)
-    rate = {"type": "float", "lower": 1e-3, "upper": 1e-1, "changeable": True}
-    pbt = {"name": "pbt", "population": 2, "generations": 2, "quantile": 0.5, "retrain": 0}
-    document = {
-        **{"trainer": {"name": "trl/dpo", "kwargs": SMALL}, "space": {"learning_rate": rate}},
-        "environment": {"id": "files", "kwargs": dict(task.kwargs)},
-        "fidelity": {"steps": 4, "evaluations": 2, "episodes": 4},
-        "optimizer": pbt | {"exploit": "average"},
-        **{"budget": {"runs": 2}, "seeds": {"tuning": 1, "test": 0}},
-        **{"keep": {"checkpoints": "lineage"}, "executor": {"name": "in_process"}},
-    }
-    study = Study.create(load_spec(document), tmp_path / "study")
-    study.run()
-    lineage, work = study.driver.lineage, study.driver.work
-    (number,) = [number for number, made in lineage.proposals.items() if len(made.sources) == 2]
-    donor, own = (weights(work.saved[work.model(n, 0, None)]) for n in lineage[number].sources)
-    assert equal(mean("average", task, own, donor), begun[work.model(number, 0, None)])
-    study.close()
 
 
 @pytest.mark.parametrize("name", ["dpo", "rloo", "grpo", "kto"])
