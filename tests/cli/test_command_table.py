@@ -49,6 +49,7 @@ def test_what_lists_commands_imports_none_of_them(arguments):
         "autorl.cli.lazy",
         "autorl.cli.options",
         "autorl.core",
+        "autorl.core.garbage",
         "autorl.core.plain_text",
         "autorl.core.signals",
         "autorl.core.types",
