@@ -69,11 +69,9 @@ def check(spec: Spec, load: Load) -> None:
 
 
 def _check(spec: Spec, load: Load) -> None:
-    names = spec.search_space.names
     for algorithm, trainer in spec.trainers.items():
         _check_device(spec, algorithm)
-        prefix = f"{algorithm}." if algorithm else ""
-        of_trainer = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        of_trainer = set(spec.spaces[algorithm].names)
         if trainer.start is not None and not spec.info(trainer).takes_start:
             raise InputError(f"trainer {trainer.name!r} begins from no policy", key="start")
         # A landscape has the floats of weights.
@@ -99,18 +97,22 @@ def _check(spec: Spec, load: Load) -> None:
     _check_configurations(spec, load)
     # Asked of every proposal later on, when it is too late to refuse a study.
     predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
-    optimizer = make_optimizer(spec, load)
-    why = _NOT_OF_POPULATIONS.get(spec.evaluation.seeds)
-    if why is not None and getattr(optimizer, "population_based", False):
-        raise InputError(why.format(spec.optimizer.name), key="evaluation.seeds")
-    for algorithm, trainer in (
-        spec.trainers.items() if getattr(optimizer, "averages", False) else ()
-    ):
-        load(trainer).check_mean({name.removeprefix(f"{algorithm}.") for name in names})
+    _check_optimizer(spec, load)
     if spec.storage is not None:
         RemoteFolder(spec.storage)
         cache_bound()
     _check_executor(spec)
+
+
+def _check_optimizer(spec: Spec, load: Load) -> None:
+    """Check that seeds and trainers allow what the optimizer does with agents."""
+    optimizer = make_optimizer(spec, load)
+    why = _NOT_OF_POPULATIONS.get(spec.evaluation.seeds)
+    if why is not None and getattr(optimizer, "population_based", False):
+        raise InputError(why.format(spec.optimizer.name), key="evaluation.seeds")
+    if getattr(optimizer, "averages", False):
+        for algorithm, trainer in spec.trainers.items():
+            load(trainer).check_mean(spec.spaces[algorithm].names)
 
 
 def _check_task(

@@ -122,13 +122,14 @@ class LanguageRun(Course):
         if segment.second is None:
             return
         place = Path(segment.second.path)
-        load: Any = load_policy if self.trainer.policies else load_reward_model
         weights = {name: weight.cpu() for name, weight in self.policy.state_dict().items()}
-        start = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         with preserved(), reading(place):
-            second = load(place).state_dict()
             if self.trainer.policies:
                 start = load_policy(self.built.reference).state_dict()
+                second = load_policy(place).state_dict()
+            else:
+                start = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+                second = load_reward_model(place).state_dict()
         self.policy.load_state_dict(all_merged(start, [second, weights], method=segment.mean))
 
     def align(self, step: int) -> int:
